@@ -304,7 +304,7 @@ def test_messages_do_not_reveal_tools_that_are_not_allowed() -> None:
 def test_spelling_note_names_only_words_of_allowed_tools() -> None:
     engine = _lexical_engine(Catalog([Tool("read_cart"), Tool("secret_card")]))
     result = engine.search("carx", allowed={"read_cart"})
-    assert result.notes == ("no tool has this word, so a near one was used: carx → cart",)
+    assert result.notes == ("no tool contains this word, so a similar one was used: carx → cart",)
     assert [reason.term for reason in engine.with_reasons(result).hits[0].reasons] == [
         "carx → cart"
     ]

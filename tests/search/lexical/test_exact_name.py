@@ -79,7 +79,7 @@ def test_a_tool_that_changes_often_is_named_once() -> None:
     for number in range(50):
         catalog = catalog.with_tools([Tool("get_file", str(number))])
         index = index.with_catalog(catalog)
-    assert set(index._fresh.values()) == {(0,)}
+    assert set(index._changed.values()) == {(0,)}
 
 
 def test_a_name_of_nothing_but_signs_is_a_name() -> None:
@@ -93,6 +93,6 @@ def test_many_changes_are_fitted_anew() -> None:
     for number in range(2_100):
         catalog = catalog.with_tools([Tool(f"t_{number}")])
         index = index.with_catalog(catalog)
-    assert len(index._fresh) <= 1_001
+    assert len(index._changed) <= 1_001
     assert index.match_names("T2099") == NameMatch([2_100], False)
     assert index.match_names("t_7") == NameMatch([8], True)

@@ -1,4 +1,4 @@
-"""How the parts of a query combine: AND, OR, NOT, +must, -not and boosts over arrays of scores."""
+"""Evaluate a boolean query: AND, OR, NOT, +must, -not and boosts over arrays of scores."""
 
 from __future__ import annotations
 
@@ -26,32 +26,35 @@ Mask = NDArray[np.bool_]
 
 
 class LeafMatch(NamedTuple):
-    """What a leaf of the query finds, and the score that a perfect match of it would get."""
+    """The tools that match a leaf of a query, and the score of a perfect match."""
 
     posting: Posting
     max_score: float
 
 
 class MaskedScores(NamedTuple):
-    """Which slots match, what each scores, and the score that a perfect match would get."""
+    """Which slots match, the score of each slot, and the score of a perfect match."""
 
     matches: Mask
     scores: Scores
     max_score: float
 
 
-# A leaf is answered with None when it asks nothing, as a query's "the" does.
+# Returns None for a leaf that consists of stop words.
 MatchLeaf = Callable[[WordNode | PhraseNode, str], LeafMatch | None]
 
 
 def evaluate_query(
     node: QueryNode, match_leaf: MatchLeaf, occupied: Mask, field: str = ""
 ) -> MaskedScores | None:
-    """Answer a query over these slots, its leaves by `ask`. None: the query asks nothing."""
+    """Return the scores of a query; None if it consists of stop words.
+
+    `match_leaf` matches a leaf in a field, or in any field if that is empty.
+    """
     match node:
         case WordNode() | PhraseNode():
-            answer = match_leaf(node, field)
-            return None if answer is None else _spread_posting(answer, len(occupied))
+            match = match_leaf(node, field)
+            return None if match is None else _spread_posting(match, len(occupied))
         case MatchAll():
             return MaskedScores(occupied, np.ones(len(occupied), np.float32), 1.0)
         case FieldNode():
@@ -67,7 +70,7 @@ def evaluate_query(
         case Not():
             return _combine((node,), match_leaf, occupied, field)
         case And():
-            # All of these: each is a must, or a must not.
+            # Each clause is required or excluded.
             clauses = tuple(n if isinstance(n, Not) else Must(n) for n in node.nodes)
             return _combine(clauses, match_leaf, occupied, field)
         case _:
@@ -75,39 +78,45 @@ def evaluate_query(
 
 
 def _combine(
-    nodes: tuple[QueryNode, ...], ask: MatchLeaf, everyone: Mask, field: str
+    nodes: tuple[QueryNode, ...], match_leaf: MatchLeaf, occupied: Mask, field: str
 ) -> MaskedScores | None:
-    """Clauses side by side: musts decide, then the others; what must not match is taken away."""
-    needed: Mask | None = None
-    wanted: Mask | None = None
-    refused: Mask | None = None
-    scores = np.zeros(len(everyone), np.float32)
-    ideal = 0.0
+    """Return the scores of several clauses.
+
+    Required clauses decide what matches; without any, one of the others is enough. Excluded
+    slots are removed.
+    """
+    required: Mask | None = None
+    optional: Mask | None = None
+    excluded: Mask | None = None
+    scores = np.zeros(len(occupied), np.float32)
+    max_score = 0.0
     for node in dict.fromkeys(nodes):
-        scored = evaluate_query(node.inner if isinstance(node, Not) else node, ask, everyone, field)
+        scored = evaluate_query(
+            node.inner if isinstance(node, Not) else node, match_leaf, occupied, field
+        )
         if scored is None:
             continue
         if isinstance(node, Not):
-            refused = scored.matches if refused is None else refused | scored.matches
+            excluded = scored.matches if excluded is None else excluded | scored.matches
             continue
         scores += np.where(scored.matches, scored.scores, np.float32(0))
-        ideal += scored.max_score
+        max_score += scored.max_score
         if isinstance(node, Must):
-            needed = scored.matches if needed is None else needed & scored.matches
+            required = scored.matches if required is None else required & scored.matches
         else:
-            wanted = scored.matches if wanted is None else wanted | scored.matches
-    matches = needed if needed is not None else wanted
+            optional = scored.matches if optional is None else optional | scored.matches
+    matches = required if required is not None else optional
     if matches is None:
-        if refused is None:
+        if excluded is None:
             return None
-        # Nothing but NOT: everything else.
-        return MaskedScores(everyone & ~refused, np.ones(len(everyone), np.float32), 1.0)
-    return MaskedScores(matches if refused is None else matches & ~refused, scores, ideal)
+        # A query of exclusions only matches everything else.
+        return MaskedScores(occupied & ~excluded, np.ones(len(occupied), np.float32), 1.0)
+    return MaskedScores(matches if excluded is None else matches & ~excluded, scores, max_score)
 
 
-def _spread_posting(answer: LeafMatch, span: int) -> MaskedScores:
+def _spread_posting(match: LeafMatch, span: int) -> MaskedScores:
     matches = np.zeros(span, np.bool_)
     scores = np.zeros(span, np.float32)
-    matches[answer.posting.slots] = True
-    scores[answer.posting.slots] = answer.posting.impacts
-    return MaskedScores(matches, scores, answer.max_score)
+    matches[match.posting.slots] = True
+    scores[match.posting.slots] = match.posting.impacts
+    return MaskedScores(matches, scores, match.max_score)

@@ -1,4 +1,4 @@
-"""How a tool is read: which texts it has, how each is cut into terms, and what each is worth."""
+"""The fields of a tool that are searched: their texts, their weights, and how they are analyzed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from toolcrib.core import text
 from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
 
-# Somebody else's text may be a book. What comes after this much of a field is not searched.
+# Only the beginning of a very long field is indexed.
 MAX_FIELD_TERMS: Final = 2_000
 MAX_FIELD_CHARS: Final = 40_000
 
-# Stands between terms that are not neighbours in the text.
+# Separates terms that are not adjacent in the text.
 GAP: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchField:
-    """One field of a tool and what a hit in it is worth.
+    """One field of a tool, and its weight in BM25.
 
-    A term counts `weight` times, divided by how much longer than `pivot` terms the field is (`b`
-    says how much length matters, 0 to 1). The pivot is a constant and not the mean of the catalog:
-    so a tool's numbers depend on that tool alone, and adding a tool never touches another one's.
+    An occurrence counts `weight`, normalized by the length of the field relative to `pivot` terms;
+    `b` (0 to 1) says how much length matters. The pivot is a constant, not the mean of the catalog,
+    so that adding a tool does not change the impacts of other tools.
     """
 
     name: str
@@ -45,13 +45,13 @@ class SearchField:
     def occurrence_weight(
         self, length: int | NDArray[np.int64]
     ) -> float | NDArray[np.floating[Any]]:
-        """What one occurrence counts in a field of this many terms."""
+        """Return the weight of one occurrence in a field of this many terms."""
         return self.weight / (1 - self.b + self.b * length / self.pivot)
 
 
 @dataclass(frozen=True, slots=True)
 class FieldConfig:
-    """Fields, the texts a tool has for them in the same order, and the rule that cuts texts."""
+    """The fields of a tool, and functions that extract their texts and split them into words."""
 
     fields: tuple[SearchField, ...]
     extract_texts: Callable[[Tool], Sequence[str]]
@@ -59,32 +59,33 @@ class FieldConfig:
     is_stop_word: Callable[[str], bool] = text.is_stop_word
 
     def analyze(self, tool: Tool) -> list[list[str]]:
-        """The terms of each field, in order."""
+        """Return the terms of each field of a tool."""
         return [
             self._analyze_field(field, words) if words else []
             for field, words in zip(self.fields, self.extract_texts(tool), strict=True)
         ]
 
-    def _analyze_field(self, field: SearchField, written: str) -> list[str]:
-        """In prose a compound is one word among others (`GitHub`), in an identifier its parts are.
+    def _analyze_field(self, field: SearchField, text: str) -> list[str]:
+        """Return the terms of a field.
 
-        The other form follows behind a gap: found as a word, but not part of a phrase.
+        A compound such as `GitHub` is one term in prose and several in an identifier. The other
+        form follows after a gap, so it matches as a word but not in a phrase.
         """
-        stream: list[str] = []
-        other: list[str] = []
+        terms: list[str] = []
+        other_forms: list[str] = []
         is_stop_word = self.is_stop_word
-        for _, whole, parts in self.split_words(written[:MAX_FIELD_CHARS]):
+        for _, whole, parts in self.split_words(text[:MAX_FIELD_CHARS]):
             if field.is_identifier:
-                stream += parts
+                terms += parts
                 if parts[0] != whole:
-                    other.append(whole)
+                    other_forms.append(whole)
             elif not is_stop_word(whole):
-                stream.append(whole)
+                terms.append(whole)
                 if parts[0] != whole:
-                    other += parts
-            if len(stream) >= MAX_FIELD_TERMS:
+                    other_forms += parts
+            if len(terms) >= MAX_FIELD_TERMS:
                 break
-        return [*stream, GAP, *other] if other else stream
+        return [*terms, GAP, *other_forms] if other_forms else terms
 
 
 def _extract_texts(tool: Tool) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Fuzzy ranking: how alike a query and a tool's text are spelled, and a bonus per word found."""
+"""Fuzzy ranking: similarity of spelling, and a bonus for each word that occurs."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from toolcrib.search.ranker import MatchReason, Ranking, analyze_slots, ranking_
 
 TOKEN_BONUS = 0.12
 MIN_SCORE = 0.05
-# The work is that of comparing the query with every tool's whole text, letter by letter.
+# The query is compared with the whole text of every tool, so its length is limited.
 MAX_QUERY_CHARS = 500
 
 
 def build_haystack(name: str, description: str, hint: str) -> str:
-    """The text of a tool that is searched."""
+    """Return the text of a tool that is searched."""
     return f"{name} {description} {hint}".lower()
 
 
 def find_words(query: str, haystack: str) -> list[str]:
-    """The words of a query that stand somewhere in a text, each as often as it was asked for."""
+    """Return the words of a query that occur in a text; repeated words are repeated."""
     return [word for word in query.lower().split() if word in haystack]
 
 
 def score_haystack(query: str, haystack: str, token_bonus: float = TOKEN_BONUS) -> float:
-    """The likeness of query and text, 0 to 1, and the bonus of every word found, to 4 digits."""
-    likeness = SequenceMatcher(None, query.lower(), haystack).ratio()
-    return round(likeness + token_bonus * len(find_words(query, haystack)), 4)
+    """Return the spelling similarity (0 to 1) plus the bonus of each word found, to 4 digits."""
+    similarity = SequenceMatcher(None, query.lower(), haystack).ratio()
+    return round(similarity + token_bonus * len(find_words(query, haystack)), 4)
 
 
 @dataclass(frozen=True, slots=True)
 class FuzzyRanker:
-    """Ranks by likeness of spelling. Reads every tool's text for every query."""
+    """Ranks by similarity of spelling. Compares every query with every tool."""
 
     syntax: ClassVar[Syntax] = "words"
 
     token_bonus: float = TOKEN_BONUS
 
     def fit(self, catalog: Catalog) -> FuzzyIndex:
-        """Fit to a catalog."""
+        """Return an index of a catalog."""
         return FuzzyIndex(catalog, analyze_slots(catalog, _text, {}), self.token_bonus)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FuzzyIndex:
-    """The searched text of every tool of one catalog."""
+    """The searchable text of every tool of one catalog."""
 
     catalog: Catalog
     haystacks: Mapping[int, str]
     token_bonus: float
 
     def rank(self, query: ParsedQuery) -> Ranking:
-        """Every tool above the noise floor, scored against the best score this query could get."""
+        """Return every tool above the minimum score, relative to the best possible score."""
         text = query.text.strip()
         if not text:
             return ranking_from_scores({})
@@ -71,28 +71,28 @@ class FuzzyIndex:
             for slot, haystack in self.haystacks.items()
         }
         return ranking_from_scores(
-            {slot: one / best for slot, one in raw.items() if one > MIN_SCORE}
+            {slot: score / best for slot, score in raw.items() if score > MIN_SCORE}
         )
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
-        """The words that were found, and last what the likeness of spelling adds to them."""
+        """Return the words that occur in a tool, and the share of the spelling similarity last."""
         text = query.text.strip()
         tool = self.catalog.tool_at(slot)
         if tool is None or not text:
             return ()
-        whole = score_haystack(text, self.haystacks[slot], self.token_bonus)
-        if whole <= MIN_SCORE:
+        total = score_haystack(text, self.haystacks[slot], self.token_bonus)
+        if total <= MIN_SCORE:
             return ()
         words = find_words(text, self.haystacks[slot])
-        share = self.token_bonus / whole
+        share = self.token_bonus / total
         by_word = (MatchReason(word, _field(tool, word), share) for word in words)
-        # The score is rounded, so what the words leave may be a little less than nothing.
+        # The score is rounded, so the rest may be slightly below zero.
         return (*by_word, MatchReason(text, "spelling", max(0.0, 1 - share * len(words))))
 
     def with_catalog(self, catalog: Catalog) -> FuzzyIndex:
-        """This index brought to a later catalog."""
-        later = analyze_slots(catalog, _text, self.haystacks, since=self.catalog)
-        return FuzzyIndex(catalog, later, self.token_bonus)
+        """Return an index of a haystacks catalog, built from this one."""
+        haystacks = analyze_slots(catalog, _text, self.haystacks, since=self.catalog)
+        return FuzzyIndex(catalog, haystacks, self.token_bonus)
 
 
 def _text(tool: Tool) -> str:

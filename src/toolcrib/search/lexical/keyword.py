@@ -1,4 +1,4 @@
-"""Keyword ranking: three points for a term in the name, one for a term only in the description."""
+"""Keyword ranking: three points for a term in the name, one for a term in the description only."""
 
 from __future__ import annotations
 
@@ -17,50 +17,50 @@ NAME_POINTS = 3
 DESCRIPTION_POINTS = 1
 EXACT_NAME_POINTS = 100
 
-# From the first letter or digit to the last. `str.isalnum` would not do: it takes the vowel signs
-# of Indic scripts for punctuation.
+# From the first letter or digit to the last. `str.isalnum` treats the vowel signs of Indic scripts
+# as punctuation.
 _INSIDE = regex.compile(r"(?s)[\p{Alphabetic}\p{N}](?:.*[\p{Alphabetic}\p{N}])?")
 
 
 class KeywordQuery(NamedTuple):
-    """A query as it is read: its terms, and the name it may be as a whole."""
+    """The terms of a query, and the tool name that the whole query may be."""
 
     terms: tuple[str, ...]
     name: str
 
 
 class KeywordTexts(NamedTuple):
-    """What is searched of a tool, in lower case."""
+    """The searchable texts of a tool, in lowercase."""
 
     name: str
     description: str
 
 
 def parse_keywords(query: str) -> KeywordQuery:
-    """Read a query: terms end at spaces, and punctuation around a term or the whole is dropped."""
+    """Split a query at spaces, and strip punctuation around the terms and the whole query."""
     terms = (_strip_punctuation(word) for word in query.split())
     return KeywordQuery(tuple(term for term in terms if term), _strip_punctuation(query))
 
 
 def build_texts(name: str, description: str) -> KeywordTexts:
-    """What is searched of a tool."""
+    """Return the searchable texts of a tool."""
     return KeywordTexts(name.lower(), description.lower())
 
 
 def score_keywords(query: KeywordQuery, texts: KeywordTexts) -> int:
-    """The points of every term, a repeated one counted again, and those of an exact name."""
+    """Return the points of all terms, repeated ones included, plus those of an exact name."""
     points = sum(_points(term, texts) for term in query.terms)
     return points + EXACT_NAME_POINTS * (query.name == texts.name)
 
 
 @dataclass(frozen=True, slots=True)
 class KeywordRanker:
-    """Ranks by terms found inside names and descriptions."""
+    """Ranks by terms that occur in names and descriptions."""
 
     syntax: ClassVar[Syntax] = "words"
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
-        """Fit to a catalog."""
+        """Return an index of a catalog."""
         return KeywordIndex(catalog, analyze_slots(catalog, _tool_texts, {}))
 
 
@@ -72,44 +72,44 @@ class KeywordIndex:
     texts: Mapping[int, KeywordTexts]
 
     def rank(self, query: ParsedQuery) -> Ranking:
-        """Every tool with a point, scored against all terms standing in the name."""
-        asked = parse_keywords(query.text)
-        best = NAME_POINTS * len(asked.terms)
-        found = ((slot, score_keywords(asked, searched)) for slot, searched in self.texts.items())
+        """Return every tool with a point, relative to all terms occurring in the name."""
+        keywords = parse_keywords(query.text)
+        best = NAME_POINTS * len(keywords.terms)
+        found = ((slot, score_keywords(keywords, texts)) for slot, texts in self.texts.items())
         return ranking_from_scores(
             {slot: min(1.0, points / best) for slot, points in found if points}
         )
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
-        """Every term with a point, and last the name when the query is exactly that."""
-        searched = self.texts.get(slot)
-        if searched is None:
+        """Return every term with a point; last the name, if the query is exactly that."""
+        texts = self.texts.get(slot)
+        if texts is None:
             return ()
-        asked = parse_keywords(query.text)
-        whole = score_keywords(asked, searched)
+        keywords = parse_keywords(query.text)
+        total = score_keywords(keywords, texts)
         by_term = [
-            MatchReason(term, "name" if term in searched.name else "description", points / whole)
-            for term in asked.terms
-            if (points := _points(term, searched))
+            MatchReason(term, "name" if term in texts.name else "description", points / total)
+            for term in keywords.terms
+            if (points := _points(term, texts))
         ]
-        if asked.name == searched.name:
-            by_term.append(MatchReason(asked.name, "name", EXACT_NAME_POINTS / whole))
+        if keywords.name == texts.name:
+            by_term.append(MatchReason(keywords.name, "name", EXACT_NAME_POINTS / total))
         return tuple(by_term)
 
     def with_catalog(self, catalog: Catalog) -> KeywordIndex:
-        """This index brought to a later catalog."""
+        """Return an index of a later catalog, built from this one."""
         return KeywordIndex(catalog, analyze_slots(catalog, _tool_texts, self.texts, self.catalog))
 
 
-def _points(term: str, searched: KeywordTexts) -> int:
-    if term in searched.name:
+def _points(term: str, texts: KeywordTexts) -> int:
+    if term in texts.name:
         return NAME_POINTS
-    return DESCRIPTION_POINTS if term in searched.description else 0
+    return DESCRIPTION_POINTS if term in texts.description else 0
 
 
 def _strip_punctuation(text: str) -> str:
-    inside = _INSIDE.search(text)
-    return str(inside[0]).lower() if inside else ""
+    match = _INSIDE.search(text)
+    return str(match[0]).lower() if match else ""
 
 
 def _tool_texts(tool: Tool) -> KeywordTexts:

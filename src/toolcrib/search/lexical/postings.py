@@ -1,8 +1,8 @@
-"""Which tools hold which term, and how strongly: arrays that are cheap to search and to extend.
+"""Postings: which tools contain which term, and its impact in each.
 
-A `Postings` has a *base*, fitted in one go, and a small *delta* of the tools changed since. Both
-are never altered: a successor copies the delta, which is small, and shares the base. When the
-delta has grown to where copying it would cost more than it saves, the two become a new base.
+`Postings` has a *base*, built at once, and a small *delta* of the tools changed since. Both are
+immutable: a successor shares the base and copies the delta. When copying the delta would cost more
+than it saves, both are merged into a new base.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _Ints = NDArray[np.int32]
 _Starts = NDArray[np.int64]
 _Lengths = NDArray[np.uint16]
 
-# Postings to sort at a time when fitting: more would cost memory, fewer would cost time.
+# How many postings are sorted at a time: more take memory, fewer take time.
 _CHUNK: Final = 2_000_000
 
 
 class ToolTerms(NamedTuple):
-    """One tool's terms: how much each counts, and where each stands, field after field."""
+    """The terms of one tool: the impact of each, and all of them in order, field by field."""
 
     impacts: Mapping[int, float]
     tokens: list[int]
@@ -37,7 +37,7 @@ class ToolTerms(NamedTuple):
 
 
 class Posting(NamedTuple):
-    """The slots that hold a term, and its impact in each."""
+    """The slots that contain a term, and its impact in each."""
 
     slots: Slots
     impacts: Scores
@@ -47,7 +47,7 @@ EMPTY_POSTING: Final = Posting(np.empty(0, np.int32), np.empty(0, np.float32))
 
 
 class TermStreams(NamedTuple):
-    """The terms of several tools in a row; `places` says which tool and field each belongs to."""
+    """The terms of several tools in order; `places` holds the tool and field of each."""
 
     tokens: _Ints
     places: NDArray[np.int64]
@@ -55,9 +55,9 @@ class TermStreams(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _BasePostings:
-    """Many documents at rest. The postings of term t lie from starts[t] to starts[t + 1].
+    """The postings of many tools. Those of term t are in the range starts[t] to starts[t + 1].
 
-    `starts` is read one number at a time, which a memoryview does faster than an array.
+    A memoryview returns single numbers faster than an array.
     """
 
     starts: memoryview
@@ -86,38 +86,38 @@ class _BasePostings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Postings:
-    """The postings of one catalog. `count` is the number of tools, `span` that of their slots."""
+    """The postings of one catalog of `count` tools in `span` slots."""
 
     span: int
     count: int
     _base: _BasePostings
     _is_current: NDArray[np.bool_] | None = None
-    # How many of the tools that are dead in the base held a term.
+    # How many of the tools of the base that are no longer current contained a term.
     _removed_counts: Mapping[int, int] = field(default_factory=dict)
     _delta: Mapping[int, Posting] = field(default_factory=dict)
     _changed: Mapping[int, ToolTerms] = field(default_factory=dict)
 
     @classmethod
     def fit(cls, tools: Iterable[ToolTerms | None], fields: int) -> Postings:
-        """Fit to the documents of slots 0, 1, 2, …; None is an empty slot."""
-        fitting = _PostingsBuilder()
+        """Return postings of the tools in slots 0, 1, 2, …; None is an empty slot."""
+        builder = _PostingsBuilder()
         span = count = 0
-        for document in tools:
-            fitting.add(span, document, fields)
+        for terms_of_tool in tools:
+            builder.add(span, terms_of_tool, fields)
             span += 1
-            count += document is not None
-        return cls(span, count, fitting.build(fields))
+            count += terms_of_tool is not None
+        return cls(span, count, builder.build(fields))
 
     def has_term(self, term: int) -> bool:
-        """Whether any tool holds a term."""
+        """Return whether any tool contains a term."""
         return term in self._delta or self._base.count(term) > self._removed_counts.get(term, 0)
 
     def find_posting(self, term: int) -> Posting:
-        """Where a term stands."""
+        """Return the tools that contain a term."""
         base = self._base.posting(term)
         if self._is_current is not None and term in self._removed_counts:
-            alive = self._is_current[base.slots]
-            base = Posting(base.slots[alive], base.impacts[alive])
+            current = self._is_current[base.slots]
+            base = Posting(base.slots[current], base.impacts[current])
         delta = self._delta.get(term)
         if delta is None:
             return base
@@ -127,29 +127,29 @@ class Postings:
         )
 
     def streams(self, slots: Slots) -> TermStreams:
-        """The terms of these tools in order; a tool's n-th field has place `index * fields + n`."""
+        """Return the terms of some tools; the place of a tool's n-th field is `index * fields + n`."""
         base = self._base
         fields = base.lengths.shape[1]
         changed = self._find_changed(slots)
-        at_rest = np.delete(np.arange(len(slots)), list(changed))
-        tokens, places = _gather_terms(base, slots[at_rest], at_rest)
-        for at, document in changed.items():
-            tokens.append(np.array(document.tokens, np.int32))
-            places.append(np.repeat(np.arange(fields), document.lengths) + at * fields)
+        in_base = np.delete(np.arange(len(slots)), list(changed))
+        tokens, places = _gather_terms(base, slots[in_base], in_base)
+        for at, terms_of_tool in changed.items():
+            tokens.append(np.array(terms_of_tool.tokens, np.int32))
+            places.append(np.repeat(np.arange(fields), terms_of_tool.lengths) + at * fields)
         return TermStreams(np.concatenate(tokens), np.concatenate(places))
 
     def lengths(self, slots: Slots) -> NDArray[np.int64]:
-        """How many terms each field of these tools has: a row a tool."""
+        """Return the number of terms in each field of some tools, one row per tool."""
         changed = self._find_changed(slots)
-        at_rest = np.delete(np.arange(len(slots)), list(changed))
+        in_base = np.delete(np.arange(len(slots)), list(changed))
         found = np.zeros((len(slots), self._base.lengths.shape[1]), np.int64)
-        found[at_rest] = self._base.lengths[slots[at_rest]]
-        for at, document in changed.items():
-            found[at] = document.lengths
+        found[in_base] = self._base.lengths[slots[in_base]]
+        for at, terms_of_tool in changed.items():
+            found[at] = terms_of_tool.lengths
         return found
 
     def _find_changed(self, slots: Slots) -> dict[int, ToolTerms]:
-        """Those of these tools that are not at rest, by their index."""
+        """Return those of some tools that have changed since the base, by index."""
         if not self._changed:
             return {}
         return {
@@ -161,31 +161,33 @@ class Postings:
     def with_changes(
         self, changes: Mapping[int, ToolTerms | None], *, span: int, count: int
     ) -> Postings:
-        """A successor in which these slots hold other documents, or none."""
-        base, alive, dead = self._base, self._is_current, self._removed_counts
-        buried = [slot for slot in changes if slot < base.span and (alive is None or alive[slot])]
-        if buried:
-            alive = np.ones(base.span, np.bool_) if alive is None else alive.copy()
-            alive[buried] = False
-            dead = Counter(dead)
-            for slot in buried:
-                dead.update(base.terms(slot))
+        """Return postings in which some slots contain other tools, or none."""
+        base, current, removed_counts = self._base, self._is_current, self._removed_counts
+        outdated = [
+            slot for slot in changes if slot < base.span and (current is None or current[slot])
+        ]
+        if outdated:
+            current = np.ones(base.span, np.bool_) if current is None else current.copy()
+            current[outdated] = False
+            removed_counts = Counter(removed_counts)
+            for slot in outdated:
+                removed_counts.update(base.terms(slot))
         delta = dict(self._delta)
-        documents = dict(self._changed)
-        for slot, document in changes.items():
-            if slot in documents:
-                _remove_from_delta(delta, slot, documents.pop(slot))
-            if document is not None:
-                _add_to_delta(delta, slot, document)
-                documents[slot] = document
-        later = Postings(span, count, base, alive, dead, delta, documents)
-        gone = 0 if alive is None else base.span - int(np.count_nonzero(alive))
-        if len(documents) + gone > 256 + 4 * math.isqrt(span):
-            return later._merge()
-        return later
+        changed = dict(self._changed)
+        for slot, terms_of_tool in changes.items():
+            if slot in changed:
+                _remove_from_delta(delta, slot, changed.pop(slot))
+            if terms_of_tool is not None:
+                _add_to_delta(delta, slot, terms_of_tool)
+                changed[slot] = terms_of_tool
+        successor = Postings(span, count, base, current, removed_counts, delta, changed)
+        outdated_count = 0 if current is None else base.span - int(np.count_nonzero(current))
+        if len(changed) + outdated_count > 256 + 4 * math.isqrt(span):
+            return successor._merge()
+        return successor
 
     def _merge(self) -> Postings:
-        """The same postings with the delta worked into the base."""
+        """Return the same postings with the delta merged into the base."""
         base = self._base
         counts = np.diff(np.asarray(base.starts))
         terms = np.repeat(np.arange(len(counts)), counts)
@@ -202,9 +204,9 @@ class Postings:
         lengths[: base.span] = base.lengths
         if self._is_current is not None:
             lengths[: base.span][~self._is_current] = 0
-        for slot, document in self._changed.items():
-            lengths[slot] = document.lengths
-        everyone = np.arange(self.span, dtype=np.int32)[lengths.any(axis=1)]
+        for slot, terms_of_tool in self._changed.items():
+            lengths[slot] = terms_of_tool.lengths
+        all_slots = np.arange(self.span, dtype=np.int32)[lengths.any(axis=1)]
         return Postings(
             self.span,
             self.count,
@@ -213,7 +215,7 @@ class Postings:
                 slots[order],
                 impacts[order],
                 _starts(lengths.sum(axis=1, dtype=np.int64)),
-                self._tokens_in_order(everyone),
+                self._tokens_in_order(all_slots),
                 lengths,
             ),
         )
@@ -227,7 +229,7 @@ class Postings:
 def _gather_terms(
     base: _BasePostings, slots: Slots, indexes: NDArray[np.int64]
 ) -> tuple[list[_Ints], list[NDArray[np.int64]]]:
-    """The terms of some slots at rest, and their places."""
+    """Return the terms of some slots of the base, and their places."""
     begins = base.token_starts[slots]
     sizes = base.token_starts[slots + 1] - begins
     offsets = np.repeat(begins - np.concatenate(([0], np.cumsum(sizes)[:-1])), sizes)
@@ -242,16 +244,16 @@ def _starts(counts: NDArray[np.int64]) -> _Starts:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 
-def _add_to_delta(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
-    for term, impact in document.impacts.items():
+def _add_to_delta(delta: dict[int, Posting], slot: int, terms_of_tool: ToolTerms) -> None:
+    for term, impact in terms_of_tool.impacts.items():
         slots, impacts = delta.get(term, EMPTY_POSTING)
         delta[term] = Posting(
             np.append(slots, np.int32(slot)), np.append(impacts, np.float32(impact))
         )
 
 
-def _remove_from_delta(delta: dict[int, Posting], slot: int, document: ToolTerms) -> None:
-    for term in document.impacts:
+def _remove_from_delta(delta: dict[int, Posting], slot: int, terms_of_tool: ToolTerms) -> None:
+    for term in terms_of_tool.impacts:
         slots, impacts = delta.pop(term)
         others = slots != slot
         if others.any():
@@ -259,7 +261,7 @@ def _remove_from_delta(delta: dict[int, Posting], slot: int, document: ToolTerms
 
 
 class _SortedChunk(NamedTuple):
-    """Postings sorted by term: each of the terms has as many as its count."""
+    """Postings sorted by term, with the number of postings of each term."""
 
     terms: _Ints
     counts: NDArray[np.int64]
@@ -268,7 +270,7 @@ class _SortedChunk(NamedTuple):
 
 
 class _PostingsBuilder:
-    """Collects documents in flat arrays and sorts them by term, a chunk at a time."""
+    """Collects terms in flat arrays and sorts them by term, one chunk at a time."""
 
     def __init__(self) -> None:
         self._terms = array("i")
@@ -278,16 +280,16 @@ class _PostingsBuilder:
         self._lengths = array("H")
         self._chunks: list[_SortedChunk] = []
 
-    def add(self, slot: int, document: ToolTerms | None, fields: int) -> None:
-        if document is None:
+    def add(self, slot: int, terms_of_tool: ToolTerms | None, fields: int) -> None:
+        if terms_of_tool is None:
             self._lengths.extend([0] * fields)
             return
-        impacts = document.impacts
+        impacts = terms_of_tool.impacts
         self._terms.extend(impacts)
         self._impacts.extend(impacts.values())
         self._slots.extend(itertools.repeat(slot, len(impacts)))
-        self._tokens.extend(document.tokens)
-        self._lengths.extend(document.lengths)
+        self._tokens.extend(terms_of_tool.tokens)
+        self._lengths.extend(terms_of_tool.lengths)
         if len(self._terms) >= _CHUNK:
             self._sort()
 
@@ -301,7 +303,7 @@ class _PostingsBuilder:
         impacts = np.empty(starts[-1], np.float32)
         filled = starts[:-1].copy()
         while self._chunks:
-            # Chunks come in the order of slots, so each term's postings end up ascending.
+            # Chunks are in slot order, so the postings of each term are ascending.
             chunk = self._chunks.pop(0)
             shifts = filled[chunk.terms] - _starts(chunk.counts)[:-1]
             targets = np.repeat(shifts, chunk.counts) + np.arange(len(chunk.slots))

@@ -1,4 +1,4 @@
-"""Prefix ranking: a point for a whole word, half a point for each word that only begins like it."""
+"""Prefix ranking: a point for a whole word, half a point for each word that starts with it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _WORD = re.compile(r"\w+")
 
 
 def distinct_words(text: str) -> tuple[str, ...]:
-    """The distinct words of a text in their order; `send_email` is one word."""
+    """Return the distinct words of a text in order; `send_email` is one word."""
     return tuple(dict.fromkeys(_WORD.findall(text.lower())))
 
 
 def tool_words(tool: Tool) -> tuple[str, ...]:
-    """The distinct words of a tool: of its name, its description and its tags."""
+    """Return the distinct words of a tool's name, description and tags."""
     return distinct_words(" ".join((tool.name, tool.description, *tool.tags)))
 
 
 def match_points(query_word: str, word: str) -> float:
-    """What a word that begins with a word of the query is worth."""
+    """Return the points of a word that starts with a word of the query."""
     return WORD_POINTS if word == query_word else PREFIX_POINTS
 
 
 def tally_points(
     query_words: Iterable[str], postings: Mapping[str, Iterable[Key]]
 ) -> dict[Key, float]:
-    """The points of everything found, in the order of finding: whole words first, then prefixes.
+    """Return the points of every key in the order of finding: whole words first, then prefixes.
 
-    `postings` says where each indexed word stands.
+    `postings` maps each indexed word to the keys that contain it.
     """
     found: dict[Key, float] = {}
     for query_word in query_words:
@@ -53,65 +53,68 @@ def tally_points(
 
 @dataclass(frozen=True, slots=True)
 class PrefixRanker:
-    """Ranks by whole words and beginnings of words."""
+    """Ranks by whole words and prefixes."""
 
     syntax: ClassVar[Syntax] = "words"
 
     def fit(self, catalog: Catalog) -> PrefixIndex:
-        """Fit to a catalog."""
+        """Return an index of a catalog."""
         return PrefixIndex(EMPTY_CATALOG, {}).with_catalog(catalog)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrefixIndex:
-    """The words of one catalog, each with the slots of the tools that have it."""
+    """The words of one catalog, each with the slots of the tools that contain it."""
 
     catalog: Catalog
     postings: Mapping[str, tuple[int, ...]]
 
     def tally_points(self, query: str) -> dict[int, float]:
-        """The points of every tool found, by slot, in the order of finding."""
+        """Return the points of every matching tool by slot, in the order of finding."""
         return tally_points(distinct_words(query), self.postings)
 
     def rank(self, query: ParsedQuery) -> Ranking:
-        """Every tool with a point, scored against one point for each word of the query."""
+        """Return every tool with a point, relative to one point for each word of the query."""
         best = len(distinct_words(query.text))
         return ranking_from_scores(
-            {slot: min(1.0, one / best) for slot, one in self.tally_points(query.text).items()}
+            {slot: min(1.0, score / best) for slot, score in self.tally_points(query.text).items()}
         )
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
-        """Every word of the tool that is or continues a word of the query."""
+        """Return every word of the tool that starts with a word of the query."""
         tool = self.catalog.tool_at(slot)
         if tool is None:
             return ()
         found = [
-            (word, match_points(asked, word))
-            for asked in distinct_words(query.text)
+            (word, match_points(query_word, word))
+            for query_word in distinct_words(query.text)
             for word in tool_words(tool)
-            if word.startswith(asked)
+            if word.startswith(query_word)
         ]
-        whole = sum(worth for _, worth in found)
-        return tuple(MatchReason(word, _field(tool, word), worth / whole) for word, worth in found)
+        total = sum(share_points for _, share_points in found)
+        return tuple(
+            MatchReason(word, _field(tool, word), share_points / total)
+            for word, share_points in found
+        )
 
     def with_catalog(self, catalog: Catalog) -> PrefixIndex:
-        """This index brought to a later catalog: only the words of changed tools move."""
+        """Return an index of a later catalog; only the words of changed tools are updated."""
         slots: Iterable[int] | None = catalog.changed_slots(self.catalog)
         earlier, postings = self.catalog, dict(self.postings)
         if slots is None:
             slots, earlier, postings = range(catalog.slot_count), EMPTY_CATALOG, {}
-        gone, come = _words_by_slot(earlier, slots), _words_by_slot(catalog, slots)
-        for word in {**gone, **come}:
-            kept = {*postings.get(word, ())} - {*gone.get(word, ())}
-            # In place, so that a word keeps its turn in the order of finding.
-            postings[word] = tuple(sorted(kept.union(come.get(word, ()))))
+        removed, added = _words_by_slot(earlier, slots), _words_by_slot(catalog, slots)
+        for word in {**removed, **added}:
+            kept = {*postings.get(word, ())} - {*removed.get(word, ())}
+            # Assigned in place, so that a word keeps its position in the order of finding.
+            postings[word] = tuple(sorted(kept.union(added.get(word, ()))))
             if not postings[word]:
                 del postings[word]
         return PrefixIndex(catalog, postings)
 
 
 def _words_by_slot(catalog: Catalog, slots: Iterable[int]) -> dict[str, list[int]]:
-    """Which of these slots have each word."""
+    """Return the slots that contain each word."""
     found: dict[str, list[int]] = {}
     for slot in slots:
         tool = catalog.tool_at(slot)

@@ -1,8 +1,7 @@
-"""BM25 over weighted fields: the ranker for words.
+"""Lexical ranking: BM25 over weighted fields.
 
-A term counts by how rare it is among the tools and by how strongly a tool holds it. A score is the
-part a tool reaches of what a perfect match of the query would get: from 0 to 1, and comparable
-between queries.
+A term is weighted by its inverse document frequency and by its impact in a tool. A score is divided
+by that of a perfect match, so it ranges from 0 to 1 and can be compared between queries.
 """
 
 from __future__ import annotations
@@ -35,48 +34,44 @@ from toolcrib.search.query.expression import Boost, Not, Or, PhraseNode, QueryNo
 from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
 from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots
 
-# How soon further occurrences of a term stop counting.
+# The saturation parameter of BM25: how soon further occurrences of a term stop counting.
 K1: Final = 1.2
 
 _GAP_TOKEN: Final = -1
-# A quotation of more words than this is a sentence.
+# A longer phrase is a quoted sentence, not a request for an exact match.
 _MAX_PHRASE_WORDS: Final = 6
-# Answers that are kept, as most words are asked for again: how many, and how long.
+# Limits of the cache of term matches: entries, and slots per entry.
 _MAX_CACHED_MATCHES: Final = 1_000
 _MAX_CACHED_SLOTS: Final = 2_000
-# Expressions whose resolution is cached: each is needed for the ranking and again for the reasons.
+# Resolved expressions are cached, because the ranking and the reasons both need them.
 _MAX_RESOLVED: Final = 100
-# How many terms of tools that are gone may be kept, beside as many again as there were at first.
+# How many terms of removed tools the vocabulary may contain before the index is fitted again.
 _MAX_STALE_TERMS: Final = 10_000
-# Tools whose terms are laid out at a time to look for a phrase: bounds the memory of a search.
+# How many tools are searched for a phrase at a time; limits the memory of a search.
 _TOOLS_PER_CHUNK: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class LexicalRanker:
-    """Words, ranked by BM25.
-
-    `syntax` says how a query is read: "strict" refuses what is not one, "lenient" reads that as
-    plain words and says so, "words" knows no operators at all.
-    """
+    """Ranks by BM25. `syntax` says how operators in queries are parsed; see `parse_query`."""
 
     syntax: Syntax = "strict"
     field_config: FieldConfig = TOOL_FIELDS
     k1: float = K1
 
     def fit(self, catalog: Catalog) -> LexicalIndex:
-        """Fit to a catalog."""
+        """Return an index of a catalog."""
         vocabulary = Vocabulary()
-        documents = (
+        analyzed = (
             None if tool is None else self.analyze_tool(tool, vocabulary)
             for tool in map(catalog.tool_at, range(catalog.slot_count))
         )
-        postings = Postings.fit(documents, len(self.field_config.fields))
-        reader = TermAnalyzer(self.field_config, vocabulary, postings)
-        return LexicalIndex(self, catalog, postings, reader, len(vocabulary))
+        postings = Postings.fit(analyzed, len(self.field_config.fields))
+        analyzer = TermAnalyzer(self.field_config, vocabulary, postings)
+        return LexicalIndex(self, catalog, postings, analyzer, len(vocabulary))
 
     def analyze_tool(self, tool: Tool, vocabulary: Vocabulary) -> ToolTerms:
-        """A tool's terms, and what each counts: from 0 to 1, whatever other tools there are."""
+        """Return the terms of a tool with their impacts, which do not depend on other tools."""
         counts: dict[int, float] = {}
         tokens: list[int] = []
         lengths: list[int] = []
@@ -85,21 +80,21 @@ class LexicalRanker:
             self.field_config.fields, self.field_config.analyze(tool), strict=True
         ):
             lengths.append(len(terms))
-            worth = field.occurrence_weight(len(terms))
+            weight = field.occurrence_weight(len(terms))
             for term in terms:
                 if term == GAP:
                     tokens.append(_GAP_TOKEN)
                     continue
                 token = number(term)
                 tokens.append(token)
-                counts[token] = counts.get(token, 0.0) + worth
+                counts[token] = counts.get(token, 0.0) + weight
         k1 = self.k1
         impacts = {token: count / (k1 + count) for token, count in counts.items()}
         return ToolTerms(impacts, tokens, lengths)
 
 
 class SlotScores(NamedTuple):
-    """The scores of a ranking by slot, 0 where nothing matches, and what to tell the asker."""
+    """A score for every slot, 0 for those that do not match, and notes about the search."""
 
     scores: NDArray[np.float32]
     notes: tuple[Note, ...]
@@ -107,7 +102,7 @@ class SlotScores(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LexicalIndex:
-    """The lexical ranker fitted to one catalog."""
+    """The lexical index of one catalog."""
 
     _ranker: LexicalRanker
     _catalog: Catalog
@@ -118,81 +113,83 @@ class LexicalIndex:
     _resolved: dict[QueryNode, QueryNode | str] = dataclasses.field(default_factory=dict)
 
     def rank(self, query: ParsedQuery) -> Ranking:
-        """Every tool that matches, scored."""
+        """Return every tool that matches."""
         node, notes = self._resolve(query)
-        reader = self._analyzer
+        analyzer = self._analyzer
         if isinstance(node, str):
-            atoms = reader.analyze_words(node)
-            answer = self._match_terms(atoms)
-            if answer is None:
+            terms = analyzer.analyze_words(node)
+            match = self._match_terms(terms)
+            if match is None:
                 return Ranking(*EMPTY_POSTING, notes)
-            (slots, scores), ideal = answer
-            return Ranking(slots, _normalize(scores, ideal), notes + self._correction_notes(atoms))
-        atoms = []
-        guessing = _allows_correction(node)
+            (slots, scores), max_score = match
+            return Ranking(
+                slots, _normalize(scores, max_score), notes + self._correction_notes(terms)
+            )
+        terms = []
+        correct = _allows_correction(node)
 
-        def ask(leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
-            found = reader.analyze_leaf(leaf, field, guessing)
-            atoms.extend(found)
+        def match_leaf(leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
+            found = analyzer.analyze_leaf(leaf, field, correct)
+            terms.extend(found)
             return self._match_terms(found)
 
-        scored = evaluate_query(node, ask, self._catalog.occupied_mask)
+        scored = evaluate_query(node, match_leaf, self._catalog.occupied_mask)
         if scored is None:
             return Ranking(*EMPTY_POSTING, notes)
         slots = scored.matches.nonzero()[0]
         return Ranking(
             slots,
             _normalize(scored.scores[slots], scored.max_score),
-            notes + self._correction_notes(atoms),
+            notes + self._correction_notes(terms),
         )
 
     def score_slots(self, query: ParsedQuery) -> SlotScores:
-        """What `rank` finds, for those who go on with every slot."""
+        """Return the scores of `rank` as an array over all slots."""
         node, notes = self._resolve(query)
         span = self._catalog.slot_count
-        if isinstance(node, str) and (atoms := self._analyzer.analyze_words(node)):
-            totals, ideal = self._sum_scores(atoms, span)
-            scores = _normalize(totals.astype(np.float32), ideal)
-            return SlotScores(scores, notes + self._correction_notes(atoms))
+        if isinstance(node, str) and (terms := self._analyzer.analyze_words(node)):
+            totals, max_score = self._sum_scores(terms, span)
+            scores = _normalize(totals.astype(np.float32), max_score)
+            return SlotScores(scores, notes + self._correction_notes(terms))
         found = self.rank(query)
         scores = np.zeros(span, np.float32)
         scores[found.slots] = found.scores
         return SlotScores(scores, found.notes)
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
-        """Which words hit which fields of a tool, the strongest first."""
+        """Return which terms match which fields of a tool, highest share first."""
         found: list[tuple[float, str, str]] = []
-        for atom, weight in self._weighted_terms(query):
-            counts = self._count_occurrences(atom, np.array([slot], np.int32))[0].tolist()
-            scale = atom.certainty * weight / (self._ranker.k1 + sum(counts))
-            label = self._label(atom, slot)
+        for term, weight in self._weighted_terms(query):
+            counts = self._count_occurrences(term, np.array([slot], np.int32))[0].tolist()
+            scale = term.certainty * weight / (self._ranker.k1 + sum(counts))
+            label = self._label(term, slot)
             found += [
                 (scale * count, label, field.name)
                 for field, count in zip(self._ranker.field_config.fields, counts, strict=True)
                 if scale * count
             ]
-        whole = sum(score for score, _, _ in found)
-        found.sort(key=lambda one: -one[0])
+        total = sum(score for score, _, _ in found)
+        found.sort(key=lambda match: -match[0])
         return tuple(
-            MatchReason(term, field, round(score / whole, 4)) for score, term, field in found
+            MatchReason(term, field, round(score / total, 4)) for score, term, field in found
         )
 
     def is_unrestricted(self, query: ParsedQuery) -> bool:
-        """Whether any tool may answer a query: it is words and phrases, and no operator binds it."""
+        """Return whether a query only lists words and phrases, so that no operator excludes a tool."""
         node, _ = self._resolve(query)
         if isinstance(node, WordNode | PhraseNode):
             return not node.is_prefix
         return isinstance(node, str) or (isinstance(node, Or) and _has_no_conditions(node))
 
     def match_leaf(self, leaf: WordNode | PhraseNode) -> LeafMatch | None:
-        """What one leaf of a query finds, to the letter. None: it holds nothing but stop words."""
+        """Return the exact matches of one leaf; None if it consists of stop words."""
         return self._match_terms(self._analyzer.analyze_leaf(leaf, "", correct=False))
 
     def word_mask(self, word: str) -> NDArray[np.bool_] | None:
         """Return which slots contain a word; None if it is not a searchable word."""
         found = [
-            self._match_term(atom).posting.slots
-            for atom in self._analyzer.analyze_leaf(WordNode(word), "", False)
+            self._match_term(term).posting.slots
+            for term in self._analyzer.analyze_leaf(WordNode(word), "", False)
         ]
         if not found:
             return None
@@ -202,26 +199,24 @@ class LexicalIndex:
         return mask
 
     def is_unknown_word(self, word: str) -> bool:
-        """Whether no tool holds a word, and it is one to look for."""
-        atoms = self._analyzer.analyze_leaf(WordNode(word), "", correct=False)
-        return bool(atoms) and not self._any_occurs(atoms)
+        """Return whether a word is searchable and occurs in no tool."""
+        terms = self._analyzer.analyze_leaf(WordNode(word), "", correct=False)
+        return bool(terms) and not self._any_occurs(terms)
 
     def with_catalog(self, catalog: Catalog) -> LexicalIndex:
-        """This index brought to a later catalog."""
+        """Return an index of a later catalog, built from this one."""
         slots = catalog.changed_slots(self._catalog)
-        # A vocabulary keeps the terms of tools that are gone; when they may be most of it, start anew.
+        # The vocabulary keeps the terms of removed tools; fit again when they may be most of it.
         vocabulary = self._analyzer.vocabulary
         if slots is None or len(vocabulary) > 2 * self._fitted_terms + _MAX_STALE_TERMS:
             return self._ranker.fit(catalog)
-        documents = {
+        changes = {
             slot: None if tool is None else self._ranker.analyze_tool(tool, vocabulary)
             for slot, tool in zip(slots, map(catalog.tool_at, slots), strict=True)
         }
-        postings = self._postings.with_changes(
-            documents, span=catalog.slot_count, count=len(catalog)
-        )
-        reader = TermAnalyzer(self._ranker.field_config, vocabulary, postings)
-        return LexicalIndex(self._ranker, catalog, postings, reader, self._fitted_terms)
+        postings = self._postings.with_changes(changes, span=catalog.slot_count, count=len(catalog))
+        analyzer = TermAnalyzer(self._ranker.field_config, vocabulary, postings)
+        return LexicalIndex(self._ranker, catalog, postings, analyzer, self._fitted_terms)
 
     def _resolve(self, query: ParsedQuery) -> tuple[QueryNode | str, tuple[Note, ...]]:
         """Return the query as an expression, or as a text if it is plain words, and notes about it."""
@@ -242,16 +237,16 @@ class LexicalIndex:
         return node if words is None else " ".join(words)
 
     def _to_phrase(self, leaf: WordNode | PhraseNode) -> WordNode | PhraseNode:
-        """An identifier of several words (`send_email`) means these words side by side."""
+        """Return a phrase for an identifier of several words, such as `send_email`."""
         is_one_word = len(self._ranker.field_config.split_words(leaf.text)) < 2
         return leaf if is_one_word else PhraseNode(leaf.text, leaf.is_prefix)
 
     def _relax(self, node: QueryNode) -> QueryNode:
-        """A query in which a quotation that no tool holds stands for its words.
+        """Replace phrases that occur in no tool by their words.
 
-        People and models quote names and whole sentences without asking for an exact match. A
-        short phrase by itself does ask for one. If the reading is lenient, not even that does, and
-        what rules out nothing is no condition: in `tar -xzf` it is a flag.
+        People and models quote names and whole sentences without meaning an exact match. With
+        strict syntax, a short phrase that is the whole query stays an exact match. With lenient
+        syntax, an exclusion that matches nothing is dropped: in `tar -xzf` it is a flag.
         """
         is_lenient = self._ranker.syntax == "lenient"
         if isinstance(node, PhraseNode):
@@ -259,7 +254,9 @@ class LexicalIndex:
             is_loose = is_sentence or (is_lenient and not node.is_prefix)
             return self._words_unless_found(node) if is_loose else node
         if isinstance(node, Or):
-            nodes = [one for one in node.nodes if not (is_lenient and self._excludes_nothing(one))]
+            nodes = [
+                inner for inner in node.nodes if not (is_lenient and self._excludes_nothing(inner))
+            ]
             return Or(tuple(map(self._words_unless_found, nodes or node.nodes)))
         return node
 
@@ -273,8 +270,8 @@ class LexicalIndex:
     def _occurs(self, leaf: WordNode | PhraseNode) -> bool:
         return self._any_occurs(self._analyzer.analyze_leaf(leaf, "", correct=False))
 
-    def _any_occurs(self, atoms: list[QueryTerm]) -> bool:
-        return any(len(self._find_posting(atom).slots) for atom in atoms)
+    def _any_occurs(self, terms: list[QueryTerm]) -> bool:
+        return any(len(self._find_posting(term).slots) for term in terms)
 
     def _words_unless_found(self, node: QueryNode) -> QueryNode:
         if isinstance(node, PhraseNode) and not self._occurs(node):
@@ -282,179 +279,182 @@ class LexicalIndex:
         return node
 
     def _weighted_terms(self, query: ParsedQuery) -> Iterator[tuple[QueryTerm, float]]:
-        """Every atom of a query, and the score of a perfect match of it."""
-        reader = self._analyzer
+        """Yield every term of a query with the score of a perfect match."""
+        analyzer = self._analyzer
         node, _ = self._resolve(query)
         if isinstance(node, str):
-            boosted = [(atom, 1.0) for atom in reader.analyze_words(node)]
+            boosted = [(term, 1.0) for term in analyzer.analyze_words(node)]
         else:
             boosted = [
-                (atom, factor)
+                (term, factor)
                 for leaf, field, factor in expression.iter_leaves(node)
-                for atom in reader.analyze_leaf(leaf, field, _allows_correction(node))
+                for term in analyzer.analyze_leaf(leaf, field, _allows_correction(node))
             ]
-        for atom, factor in boosted:
+        for term, factor in boosted:
             yield (
-                atom,
-                factor * atom.weight * self._term_idf(atom, len(self._find_posting(atom).slots)),
+                term,
+                factor * term.weight * self._term_idf(term, len(self._find_posting(term).slots)),
             )
 
-    def _match_terms(self, atoms: list[QueryTerm]) -> LeafMatch | None:
-        """What atoms find together. Most queries are just this."""
-        if not atoms:
+    def _match_terms(self, terms: list[QueryTerm]) -> LeafMatch | None:
+        """Return the tools that match any of some terms; None if there are no terms."""
+        if not terms:
             return None
-        totals, ideal = self._sum_scores(atoms)
+        totals, max_score = self._sum_scores(terms)
         hits = totals.astype(np.bool_).nonzero()[0]
-        return LeafMatch(Posting(hits, totals.take(hits)), ideal)
+        return LeafMatch(Posting(hits, totals.take(hits)), max_score)
 
-    def _sum_scores(self, atoms: list[QueryTerm], span: int = 0) -> tuple[Scores, float]:
-        """The scores of atoms added up, for all slots or up to the last hit; and a perfect match's."""
-        ideal = 0.0
+    def _sum_scores(self, terms: list[QueryTerm], span: int = 0) -> tuple[Scores, float]:
+        """Return the summed scores of some terms by slot, and the score of a perfect match.
+
+        The array covers at least `span` slots, and all that match.
+        """
+        max_score = 0.0
         slots: list[Slots] = []
         scores: list[Scores] = []
-        for atom in atoms:
-            (found, impacts), rarity = self._match_term(atom)
-            ideal += rarity * atom.weight
-            weight = atom.weight * atom.certainty
+        for term in terms:
+            (found, impacts), idf = self._match_term(term)
+            max_score += idf * term.weight
+            weight = term.weight * term.certainty
             slots.append(found)
             scores.append(impacts if weight == 1 else impacts * weight)
-        # Adding up by counting with weights: far fewer calls than adding posting by posting.
+        # One weighted `bincount` is faster than adding the postings one by one.
         totals = np.bincount(np.concatenate(slots), np.concatenate(scores), span)
-        return cast(Scores, totals), ideal
+        return cast(Scores, totals), max_score
 
-    def _match_term(self, atom: QueryTerm) -> LeafMatch:
-        """What one atom finds, by impact and rarity, and the score of a perfect match of it."""
-        question = atom.key
-        known = self._matches.get(question)
-        if known is not None:
-            return known
-        slots, impacts = self._find_posting(atom)
-        rarity = self._term_idf(atom, len(slots))
-        answer = LeafMatch(Posting(slots, impacts * rarity), rarity)
+    def _match_term(self, term: QueryTerm) -> LeafMatch:
+        """Return the tools that match a term, scored by impact and idf."""
+        key = term.key
+        cached = self._matches.get(key)
+        if cached is not None:
+            return cached
+        slots, impacts = self._find_posting(term)
+        idf = self._term_idf(term, len(slots))
+        match = LeafMatch(Posting(slots, impacts * idf), idf)
         if len(slots) <= _MAX_CACHED_SLOTS:
             if len(self._matches) >= _MAX_CACHED_MATCHES:
                 self._matches.clear()
-            self._matches[question] = answer
-        return answer
+            self._matches[key] = match
+        return match
 
-    def _find_posting(self, atom: QueryTerm) -> Posting:
-        """The tools that hold an atom."""
-        if not atom.is_word:
-            return self._find_sequence(atom)
-        terms = atom.prose[0]
-        if len(terms) == 1:
-            return self._postings.find_posting(terms[0])
+    def _find_posting(self, term: QueryTerm) -> Posting:
+        """Return the tools in which a term occurs."""
+        if not term.is_word:
+            return self._find_sequence(term)
+        numbers = term.prose[0]
+        if len(numbers) == 1:
+            return self._postings.find_posting(numbers[0])
         strongest = np.zeros(self._postings.span, np.float32)
-        for term in terms:
-            slots, impacts = self._postings.find_posting(term)
+        for number in numbers:
+            slots, impacts = self._postings.find_posting(number)
             strongest[slots] = np.maximum(strongest[slots], impacts)
         slots = (strongest > 0).nonzero()[0]
         return Posting(slots, strongest[slots])
 
-    def _find_sequence(self, atom: QueryTerm) -> Posting:
-        """The tools that hold an atom for which it matters where the terms stand."""
-        candidates = self._find_candidates(atom.prose)
-        if atom.identifiers != atom.prose:
-            candidates = np.union1d(candidates, self._find_candidates(atom.identifiers))
+    def _find_sequence(self, term: QueryTerm) -> Posting:
+        """Return the tools in which a phrase, or a term of one field, occurs."""
+        candidates = self._find_candidates(term.prose)
+        if term.identifiers != term.prose:
+            candidates = np.union1d(candidates, self._find_candidates(term.identifiers))
         found = [EMPTY_POSTING]
         for begin in range(0, len(candidates), _TOOLS_PER_CHUNK):
             slots = candidates[begin : begin + _TOOLS_PER_CHUNK]
-            counts = self._count_occurrences(atom, slots).sum(axis=1)
-            held = counts > 0
-            impacts = counts[held] / (self._ranker.k1 + counts[held])
-            found.append(Posting(slots[held], impacts.astype(np.float32)))
+            counts = self._count_occurrences(term, slots).sum(axis=1)
+            occurs = counts > 0
+            impacts = counts[occurs] / (self._ranker.k1 + counts[occurs])
+            found.append(Posting(slots[occurs], impacts.astype(np.float32)))
         return Posting(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
     def _find_candidates(self, sequence: TermSequence) -> Slots:
-        """The tools that hold a term for every place of a sequence, wherever it stands."""
+        """Return the tools that contain a term for every position of a sequence, in any order."""
         places = (
             reduce(
                 np.union1d,
-                (self._postings.find_posting(term).slots for term in terms),
+                (self._postings.find_posting(number).slots for number in numbers),
                 EMPTY_POSTING.slots,
             )
-            for terms in sequence
+            for numbers in sequence
         )
         found: Slots = reduce(np.intersect1d, places) if sequence else EMPTY_POSTING.slots
         return found
 
-    def _count_occurrences(self, atom: QueryTerm, slots: Slots) -> NDArray[np.float64]:
-        """How often each field of these tools holds an atom, in what an occurrence there is worth."""
+    def _count_occurrences(self, term: QueryTerm, slots: Slots) -> NDArray[np.float64]:
+        """Return how often a term occurs in each field of some tools, weighted by field."""
         fields = self._ranker.field_config.fields
         streams = self._postings.streams(slots)
         shape = (len(slots), len(fields))
         counts = np.zeros(shape)
-        for sequence, is_for in ((atom.prose, False), (atom.identifiers, True)):
+        for sequence, is_identifier in ((term.prose, False), (term.identifiers, True)):
             columns = [
-                at
-                for at, field in enumerate(fields)
-                if field.is_identifier == is_for and atom.field in ("", field.name)
+                column
+                for column, field in enumerate(fields)
+                if field.is_identifier == is_identifier and term.field in ("", field.name)
             ]
             begins = _find_sequences(streams.tokens, streams.places, sequence)
             occurrences = np.bincount(begins, minlength=shape[0] * shape[1]).reshape(shape)
             counts[:, columns] = occurrences[:, columns]
         lengths = self._postings.lengths(slots)
-        for at, field in enumerate(fields):
-            weight = 1 / field.weight if atom.field else 1.0
-            counts[:, at] *= weight * field.occurrence_weight(lengths[:, at])
+        for column, field in enumerate(fields):
+            weight = 1 / field.weight if term.field else 1.0
+            counts[:, column] *= weight * field.occurrence_weight(lengths[:, column])
         return counts
 
-    def _term_idf(self, atom: QueryTerm, count: int) -> float:
-        """The weight of an atom that `count` tools hold (idf); a phrase has that of its words."""
-        if len(atom.prose) > 1:
-            counts = [len(self._find_candidates((place,))) for place in atom.prose]
+    def _term_idf(self, term: QueryTerm, count: int) -> float:
+        """Return the idf of a term that `count` tools contain; for a phrase the sum over its words."""
+        if len(term.prose) > 1:
+            counts = [len(self._find_candidates((place,))) for place in term.prose]
             return sum(self._idf(count) for count in counts)
         return self._idf(count)
 
     def _idf(self, count: int) -> float:
         return math.log(1 + (self._postings.count - count + 0.5) / (count + 0.5))
 
-    def _correction_notes(self, atoms: list[QueryTerm]) -> tuple[Note, ...]:
-        guesses = [atom for atom in atoms if atom.corrections]
-        if not guesses:
+    def _correction_notes(self, terms: list[QueryTerm]) -> tuple[Note, ...]:
+        corrected = {term.label: term for term in terms if term.corrections}
+        if not corrected:
             return ()
         return tuple(
             Note(
-                f"no tool has this word, so a near one was used: {atom.label} → {term}",
+                f"no tool contains this word, so a similar one was used: {term.label} → {correction}",
                 self._postings.find_posting(number).slots,
             )
-            for atom in {atom.label: atom for atom in guesses}.values()
-            for term, number in zip(atom.corrections, atom.prose[0], strict=True)
+            for term in corrected.values()
+            for correction, number in zip(term.corrections, term.prose[0], strict=True)
         )
 
-    def _label(self, atom: QueryTerm, slot: int) -> str:
-        """What a tool has of an atom: of several guesses only its own."""
-        if not atom.corrections:
-            return atom.label
+    def _label(self, term: QueryTerm, slot: int) -> str:
+        """Return the label of a term for one tool, with the corrections that occur in it."""
+        if not term.corrections:
+            return term.label
         own = [
-            term
-            for term, number in zip(atom.corrections, atom.prose[0], strict=True)
+            correction
+            for correction, number in zip(term.corrections, term.prose[0], strict=True)
             if slot in self._postings.find_posting(number).slots
         ]
-        return f"{atom.label} → {' | '.join(own)}"
+        return f"{term.label} → {' | '.join(own)}"
 
 
 def _find_sequences(
     tokens: NDArray[np.int32], places: NDArray[np.int64], sequence: TermSequence
 ) -> NDArray[np.int64]:
-    """The places (tool and field) of every occurrence of a sequence of terms."""
+    """Return the place (tool and field) of every occurrence of a sequence of terms."""
     last = len(sequence) - 1
     if last < 0 or len(tokens) <= last:
         return np.empty(0, np.int64)
     size = len(tokens) - last
     found = places[:size] == places[last:]
-    for at, terms in enumerate(sequence):
-        found &= np.isin(tokens[at : at + size], terms)
-    beginnings: NDArray[np.int64] = places[:size][found]
-    return beginnings
+    for offset, numbers in enumerate(sequence):
+        found &= np.isin(tokens[offset : offset + size], numbers)
+    starts: NDArray[np.int64] = places[:size][found]
+    return starts
 
 
-def _normalize(scores: Scores, ideal: float) -> Scores:
-    return scores / ideal if ideal else scores
+def _normalize(scores: Scores, max_score: float) -> Scores:
+    return scores / max_score if max_score else scores
 
 
 def _collect_words(node: QueryNode) -> list[str] | None:
-    """The words of a query that asks for nothing but any of some words."""
+    """Return the words of a query that only lists words; None for any other query."""
     if isinstance(node, WordNode):
         return None if node.is_prefix else [node.text]
     if not isinstance(node, Or):
@@ -469,7 +469,7 @@ def _collect_words(node: QueryNode) -> list[str] | None:
 
 
 def _has_no_conditions(node: QueryNode) -> bool:
-    """Whether a part of a query only speaks for tools, and rules none out."""
+    """Return whether no part of a query excludes tools."""
     match node:
         case Or():
             return all(map(_has_no_conditions, node.nodes))

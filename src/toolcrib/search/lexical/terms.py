@@ -1,4 +1,4 @@
-"""From a query to what it asks of an index: terms, alone or next to each other, in a field or any."""
+"""Analyze the words and phrases of a query into the terms to look up in an index."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from toolcrib.search.lexical.postings import Postings
 from toolcrib.search.lexical.vocabulary import MIN_CORRECTED_CHARS, Vocabulary
 from toolcrib.search.query.expression import PhraseNode, WordNode
 
-# What a term counts that the asker did not write, but probably meant.
+# The weight of a spelling correction, relative to a word that occurs as written.
 CORRECTION_CERTAINTY: Final = 0.7
-# What the parts of a compound (`GitHub`: git, hub) count beside the whole, and the other way round.
+# The weight of a compound word and of each of its parts (`GitHub`: git, hub).
 COMPOUND_WEIGHT: Final = 0.5
-# In a longer question a word that no tool has is no slip of the pen, it is just not there.
+# In longer queries, spelling is not corrected: a word that occurs in no tool is rarely a typo there.
 MAX_CORRECTED_WORDS: Final = 4
-# How many terms a prefix or a guess may stand for.
+# How many terms a prefix or a misspelled word may stand for.
 MAX_ALTERNATIVES: Final = 100
 
-# One tuple a place, with the terms that may take it.
+# For each position the numbers of the terms that may stand there.
 TermSequence = tuple[tuple[int, ...], ...]
 TermKey = tuple[TermSequence, TermSequence, str]
 
 
 class QueryTerm(NamedTuple):
-    """The smallest thing a query asks for.
+    """A word, prefix or phrase to look up in an index.
 
-    Identifiers are cut finer than prose, so a phrase reads differently there. `weight` is how much
-    of the query this is; `certainty` is below 1 where the asker did not write it, and `guesses` are
-    then the terms he may have meant.
+    Identifiers are split into smaller words than prose, so a phrase is a different sequence there.
+    `weight` is the term's share of the query. `certainty` is below 1 for a misspelled word, and
+    `corrections` are then the terms that it may stand for.
     """
 
     label: str
@@ -45,81 +45,83 @@ class QueryTerm(NamedTuple):
 
     @property
     def key(self) -> TermKey:
-        """What it asks, apart from how it was written and how much it counts."""
+        """The key of this term in a cache of matches: all but the label and the weights."""
         return self[1:4]
 
     @property
     def is_word(self) -> bool:
-        """Whether an occurrence anywhere will do."""
+        """Whether the term matches a single word in any field."""
         return len(self.prose) == 1 == len(self.identifiers) and not self.field
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TermAnalyzer:
-    """Reads queries as atoms, in view of the terms that the tools of one catalog hold."""
+    """Analyzes queries into terms of one catalog's vocabulary."""
 
     field_config: FieldConfig
     vocabulary: Vocabulary
     postings: Postings
 
     def analyze_words(self, query: str) -> list[QueryTerm]:
-        """The atoms of a query that is nothing but words."""
+        """Return the terms of a query that consists of plain words."""
         words = self.field_config.split_words(query)
         is_stop_word = self.field_config.is_stop_word
-        telling = [word for word in words if not is_stop_word(word.whole)] or words
-        distinct = {word.whole: word for word in telling}
-        guessing = len(distinct) <= MAX_CORRECTED_WORDS
-        if len(distinct) == len(telling):
-            return [atom for word in telling for atom in self._analyze_word(word, "", guessing)]
-        # A word said again counts more, but not twice as much.
-        times = Counter([word.whole for word in telling])
+        content_words = [word for word in words if not is_stop_word(word.whole)] or words
+        distinct = {word.whole: word for word in content_words}
+        correct = len(distinct) <= MAX_CORRECTED_WORDS
+        if len(distinct) == len(content_words):
+            return [
+                term for word in content_words for term in self._analyze_word(word, "", correct)
+            ]
+        # A repeated word counts more, but not twice as much.
+        times = Counter([word.whole for word in content_words])
         return [
-            atom if times[whole] == 1 else atom._replace(weight=atom.weight * times[whole] ** 0.5)
+            term if times[whole] == 1 else term._replace(weight=term.weight * times[whole] ** 0.5)
             for whole, word in distinct.items()
-            for atom in self._analyze_word(word, "", guessing)
+            for term in self._analyze_word(word, "", correct)
         ]
 
     def analyze_leaf(
         self, leaf: WordNode | PhraseNode, field: str, correct: bool
     ) -> list[QueryTerm]:
-        """The atoms of one leaf of a query. None, if it holds nothing but stop words."""
+        """Return the terms of one leaf of a query; none if it consists of stop words."""
         words = self.field_config.split_words(leaf.text)
         if not words:
             return []
         if isinstance(leaf, PhraseNode):
             return self._analyze_phrase(leaf, words, field)
-        atoms = []
+        terms = []
         if leaf.is_prefix:
-            atoms.append(self._analyze_prefix(words.pop(), field))
+            terms.append(self._analyze_prefix(words.pop(), field))
         fields = self.field_config.fields if field else ()
-        is_identifier = any(one.is_identifier for one in fields if one.name == field)
+        is_identifier = any(other.is_identifier for other in fields if other.name == field)
         for word in words:
-            # Prose is read without its stop words, so asking for one there asks nothing.
+            # Stop words are indexed in identifiers only.
             if is_identifier or not self.field_config.is_stop_word(word.whole):
-                atoms += self._analyze_word(word, field, correct)
-        return atoms
+                terms += self._analyze_word(word, field, correct)
+        return terms
 
-    def _analyze_word(self, word: text.TextWord, field: str, guessing: bool) -> list[QueryTerm]:
-        written, whole, parts = word
+    def _analyze_word(self, word: text.TextWord, field: str, correct: bool) -> list[QueryTerm]:
+        original, whole, parts = word
         if parts[0] == whole:
             number = self.vocabulary.get(whole)
-            if number is not None and (not guessing or self.postings.has_term(number)):
+            if number is not None and (not correct or self.postings.has_term(number)):
                 sequence = ((number,),)
-                return [QueryTerm(written, sequence, sequence, field)]
+                return [QueryTerm(original, sequence, sequence, field)]
             return [
                 self._correct_spelling(word, field)
-                if guessing
-                else QueryTerm(written, ((),), ((),), field)
+                if correct
+                else QueryTerm(original, ((),), ((),), field)
             ]
-        places = [(term, self._number_terms((term,))) for term in (whole, *parts)]
+        numbered = [(term, self._number_terms((term,))) for term in (whole, *parts)]
         return [
-            QueryTerm(term, (place,), (place,), field, COMPOUND_WEIGHT)
-            for term, place in places
-            if place or term is not whole
+            QueryTerm(term, (numbers,), (numbers,), field, COMPOUND_WEIGHT)
+            for term, numbers in numbered
+            if numbers or term is not whole
         ]
 
     def _correct_spelling(self, word: text.TextWord, field: str) -> QueryTerm:
-        """What a word that no tool has was probably meant to be."""
+        """Return the terms that a word which occurs in no tool probably stands for."""
         terms = self.vocabulary.find_corrections(
             word.whole, lambda term: bool(self._number_terms((term,)))
         )
@@ -127,20 +129,20 @@ class TermAnalyzer:
             terms = self._keep_used(self.vocabulary.find_containing(word.whole))
         if not terms:
             return QueryTerm(word.original, ((),), ((),), field)
-        guesses = tuple(sorted(terms)[:MAX_ALTERNATIVES])
-        place = self._number_terms(guesses)
+        corrections = tuple(sorted(terms)[:MAX_ALTERNATIVES])
+        numbers = self._number_terms(corrections)
         return QueryTerm(
-            word.original, (place,), (place,), field, 1.0, CORRECTION_CERTAINTY, guesses
+            word.original, (numbers,), (numbers,), field, 1.0, CORRECTION_CERTAINTY, corrections
         )
 
     def _analyze_prefix(self, word: text.TextWord, field: str) -> QueryTerm:
-        """The terms that begin as a word does."""
+        """Return the terms that start with a word."""
         terms = self._keep_used(self.vocabulary.find_by_prefix(text.normalize_name(word.original)))
         if not terms:
-            # Terms are stems: none begins with `notifications`, but `notif` does.
+            # Terms are stems: none starts with `notifications`, but `notif` does.
             terms = self._keep_used(self.vocabulary.find_by_prefix(word.whole))
-        place = self._number_terms(sorted(terms)[:MAX_ALTERNATIVES])
-        return QueryTerm(f"{word.original}*", (place,), (place,), field)
+        numbers = self._number_terms(sorted(terms)[:MAX_ALTERNATIVES])
+        return QueryTerm(f"{word.original}*", (numbers,), (numbers,), field)
 
     def _analyze_phrase(
         self, phrase: PhraseNode, words: list[text.TextWord], field: str
@@ -152,7 +154,7 @@ class TermAnalyzer:
         return [QueryTerm(str(phrase), (*prose, *last), (*identifiers, *last), field)]
 
     def _keep_used(self, terms: Iterable[str]) -> list[str]:
-        """Those terms that some tool holds: a vocabulary also remembers terms of earlier tools."""
+        """Return the terms that occur in a tool; the vocabulary also has those of removed tools."""
         return [term for term in terms if self._number_terms((term,))]
 
     def _number_terms(self, terms: Iterable[str]) -> tuple[int, ...]:

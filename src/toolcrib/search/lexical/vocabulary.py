@@ -1,4 +1,4 @@
-"""Every term there is, with a number; and the terms that begin like, look like or hold a text."""
+"""The vocabulary: a number for each term, and lookup by prefix, substring and edit distance."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# Shorter words are one slip away from too many others.
+# Shorter words are within one edit of too many others.
 MIN_CORRECTED_CHARS: Final = 4
 _MIN_TWO_EDITS_CHARS: Final = 8
-# Stands in no term.
+# Occurs in no term.
 _SEPARATOR: Final = "\n"
 
 
 class Vocabulary:
-    """Numbers for terms. It only grows, so all catalogs of one descent can share it."""
+    """Numbers for terms. It only grows, so all successors of a catalog can share it."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -31,56 +31,56 @@ class Vocabulary:
         return len(self._numbers)
 
     def get(self, term: str) -> int | None:
-        """The number of a term, if it has one."""
+        """Return the number of a term, if it has one."""
         return self._numbers.get(term)
 
     def get_or_add(self, term: str) -> int:
-        """The number of a term, a new one if need be."""
+        """Return the number of a term; assign one if it has none."""
         known = self._numbers.get(term)
         if known is None:
-            # `setdefault` and `next` are atomic: no two threads give one number to two terms.
+            # `setdefault` and `next` are atomic, so two threads never assign the same number.
             known = self._numbers.setdefault(term, next(self._next))
             self._terms.append(term)
         return known
 
     def find_by_prefix(self, prefix: str) -> Iterator[str]:
-        """The terms that begin with a text."""
-        at_rest, fresh = self._sorted_and_new()
-        yield from at_rest.find_by_prefix(prefix)
-        yield from (term for term in fresh if term.startswith(prefix))
+        """Yield the terms that start with a text."""
+        sorted_terms, new_terms = self._sorted_and_new()
+        yield from sorted_terms.find_by_prefix(prefix)
+        yield from (term for term in new_terms if term.startswith(prefix))
 
     def find_containing(self, part: str) -> Iterator[str]:
-        """The terms that hold a text somewhere."""
-        at_rest, fresh = self._sorted_and_new()
-        yield from at_rest.find_containing(part)
-        yield from (term for term in fresh if part in term)
+        """Yield the terms that contain a text."""
+        sorted_terms, new_terms = self._sorted_and_new()
+        yield from sorted_terms.find_containing(part)
+        yield from (term for term in new_terms if part in term)
 
-    def find_corrections(self, word: str, counts: Callable[[str], bool]) -> list[str]:
-        """The nearest of the terms that count, a slip or two away.
+    def find_corrections(self, word: str, accepts: Callable[[str], bool]) -> list[str]:
+        """Return the accepted terms with the smallest edit distance, which is at most two.
 
-        A slip is a letter missing, added, wrong or swapped.
+        An edit is a missing, an additional, a wrong or a swapped letter.
         """
         if len(word) < MIN_CORRECTED_CHARS:
             return []
-        at_rest, fresh = self._sorted_and_new()
-        for slips in (1, 2) if len(word) >= _MIN_TWO_EDITS_CHARS else (1,):
-            alike = itertools.chain(at_rest.find_similar(word, slips), fresh)
+        sorted_terms, new_terms = self._sorted_and_new()
+        for edits in (1, 2) if len(word) >= _MIN_TWO_EDITS_CHARS else (1,):
+            similar = itertools.chain(sorted_terms.find_similar(word, edits), new_terms)
             found = [
                 term
-                for term in alike
-                if _edit_distance(word, term, slips) <= slips and counts(term)
+                for term in similar
+                if _edit_distance(word, term, edits) <= edits and accepts(term)
             ]
             if found:
                 return found
         return []
 
     def _sorted_and_new(self) -> tuple[_SortedTerms, list[str]]:
-        """The sorted terms, and those that came since, which are sorted in when they are many."""
+        """Return the sorted terms, and the terms added since; sort again if those are many."""
         known = len(self._sorted.terms)
         if len(self._terms) - known > 100 + known // 10:
             self._sorted = _SortedTerms.build(self._terms)
-        at_rest = self._sorted
-        return at_rest, self._terms[len(at_rest.terms) :]
+        sorted_terms = self._sorted
+        return sorted_terms, self._terms[len(sorted_terms.terms) :]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +88,7 @@ class _SortedTerms:
     terms: list[str]
     lengths: NDArray[np.int32]
     letters: NDArray[np.uint64]
-    # All terms in one text, which is searched much faster than one after the other.
+    # All terms in one text, which is faster to search than one term after the other.
     joined: str
 
     @classmethod
@@ -116,30 +116,32 @@ class _SortedTerms:
             yield self.joined[begin:end]
             at = self.joined.find(part, end)
 
-    def find_similar(self, word: str, slips: int) -> Iterator[str]:
-        """The terms of about the same length and letters.
+    def find_similar(self, word: str, edits: int) -> Iterator[str]:
+        """Yield the terms whose length and letters allow the edit distance.
 
-        A letter for another changes two in the set of letters, one missing or added only one; and
-        of those it takes as many slips as the lengths are apart.
+        A replaced letter changes two letters of the set, a missing or additional one changes one;
+        at least as many edits as the lengths differ are of the second type.
         """
-        apart = np.abs(self.lengths - len(word))
-        odd = np.bitwise_count(self.letters ^ np.uint64(_letter_bits(word)))
-        for at in np.flatnonzero((apart <= slips) & (odd + apart <= 2 * slips)).tolist():
+        length_difference = np.abs(self.lengths - len(word))
+        letter_difference = np.bitwise_count(self.letters ^ np.uint64(_letter_bits(word)))
+        for at in np.flatnonzero(
+            (length_difference <= edits) & (letter_difference + length_difference <= 2 * edits)
+        ).tolist():
             yield self.terms[at]
 
 
 def _letter_bits(term: str) -> int:
-    """The set of a term's letters as bits."""
+    """Return the set of a term's letters as bits."""
     bits = 0
     for letter in term:
         bits |= 1 << (ord(letter) % 64)
     return bits
 
 
-def _edit_distance(one: str, other: str, most: int) -> int:
-    """The number of slips between two words (optimal string alignment); over `most` may be less exact."""
-    if abs(len(one) - len(other)) > most:
-        return most + 1
+def _edit_distance(one: str, other: str, limit: int) -> int:
+    """Return the edit distance of two words (optimal string alignment), or any number over `limit`."""
+    if abs(len(one) - len(other)) > limit:
+        return limit + 1
     one, other = _strip_common_ends(one, other)
     before: list[int] = []
     last = list(range(len(other) + 1))
@@ -150,14 +152,14 @@ def _edit_distance(one: str, other: str, most: int) -> int:
             if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
                 cost = min(cost, before[j - 2] + 1)
             row.append(cost)
-        if min(row) > most:
-            return most + 1
+        if min(row) > limit:
+            return limit + 1
         before, last = last, row
     return last[-1]
 
 
 def _strip_common_ends(one: str, other: str) -> tuple[str, str]:
-    """Two words without what they begin and end with alike: no slip is needed there."""
+    """Return two words without their common prefix and suffix."""
     begin, shorter = 0, min(len(one), len(other))
     while begin < shorter and one[begin] == other[begin]:
         begin += 1
