@@ -40,7 +40,7 @@ NAMES: Final = {
     "ru": "Russian",
     "zh": "Chinese",
 }
-# Where a query is put into English, for words and for meaning.
+# The functions that translate queries, for lexical and dense search.
 PLACES: Final = (
     "toolcrib.encoder.default.translate_to_english",
     "toolcrib.search.query.parser.translate_to_english",
@@ -50,7 +50,7 @@ Hits = Mapping[tuple[str, str], list[float]]
 
 
 class _Reader:
-    """The shipped model, which remembers tools, but no query."""
+    """The default encoder with a cache for tools only."""
 
     def __init__(self, vectors: Path | None) -> None:
         self.embed_tools = CachedEmbedder(
@@ -59,8 +59,8 @@ class _Reader:
         self.score_service_names = DEFAULT_ENCODER.score_service_names
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """Read as if never asked before."""
-        DEFAULT_ENCODER._query_vectors.clear()
+        """Embed queries without the cache."""
+        DEFAULT_ENCODER.clear_cache()
         return DEFAULT_ENCODER.embed_queries(texts)
 
 

@@ -1,8 +1,8 @@
-"""One way to read texts by meaning, in a process of its own: asked a step at a time, by turns.
+"""A worker process that runs the steps of `benchmarks.meaning` with one encoder.
 
-Run by `benchmarks.meaning` as `python -m benchmarks.meaning_reader WAY`, where WAY is `numpy` or
-`onnx` (ours) or `torch` (stock all-MiniLM-L6-v2 in sentence-transformers, as most people run it).
-Requests and answers are lines of JSON. Times are process CPU time.
+It is started as `python -m benchmarks.meaning_reader ENCODER`. ENCODER is `numpy` or `onnx` for the
+default encoder, or `torch` for stock all-MiniLM-L6-v2 in sentence-transformers. Requests and answers
+are lines of JSON. Times are CPU times of the process.
 """
 
 import json
@@ -21,32 +21,33 @@ TOP = 5
 
 
 class Ours:
-    """The shipped model, and an engine over a catalog."""
+    """The default encoder, and an engine with a catalog."""
 
     def __init__(self) -> None:
-        # Imported here: the torch peer's interpreter need not have the package's dependencies.
-        self._shipped = import_module("toolcrib.encoder.default").DEFAULT_ENCODER
+        # Imported here, because the interpreter of the torch worker may lack the dependencies.
+        self._encoder = import_module("toolcrib.encoder.default").DEFAULT_ENCODER
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
-        """Queries, encoded, whether or not they were asked before."""
-        self._shipped._asked.clear()
-        vectors: Array = self._shipped.queries(texts)
+        """Encode queries without the cache."""
+        self._encoder.clear_cache()
+        vectors: Array = self._encoder.embed_queries(texts)
         return vectors
 
     def embed_tools(self, texts: Sequence[str]) -> Array:
-        """Tools, encoded, whether or not they were before."""
-        vectors: Array = self._shipped._encoder.encode(texts)
+        """Encode tools without the cache."""
+        self._encoder.clear_cache()
+        vectors: Array = self._encoder.embed_tools(texts)
         return vectors
 
-    def sketched(self, texts: Sequence[str]) -> Array:
-        """Tools, sketched: what it takes until they can be searched."""
-        vectors: Array = self._shipped.static_embedder.embed_tools(texts)
+    def embed_provisionally(self, texts: Sequence[str]) -> Array:
+        """Compute static embeddings of tools, which a search can use immediately."""
+        vectors: Array = self._encoder.static_embedder.embed_tools(texts)
         return vectors
 
     def fit(self, file: str) -> None:
-        """Engines over a catalog: with the real encoder, and with queries that are known already.
+        """Build an engine with a mode that encodes each query and one with cached queries.
 
-        The tools' vectors are sketches: a search costs the same whatever they are.
+        Tools have static embeddings, which does not change the time of a search.
         """
         engine = import_module("toolcrib.search.engine")
         hybrid = import_module("toolcrib.search.hybrid.ranker").HybridRanker
@@ -63,20 +64,20 @@ class Ours:
         self._engine = engine.SearchEngine(catalog, rankers)
 
     def search(self, query: str, mode: str) -> None:
-        """One search."""
+        """Run one search."""
         self._engine.search(query, mode=mode, limit=TOP)
 
 
 class _Reader:
-    """Reads every query anew, and only sketches tools."""
+    """Encodes every query, and uses static embeddings for tools."""
 
     def __init__(self, ours: Ours) -> None:
         self.embed_queries = ours.embed_queries
-        self.embed_tools = ours.sketched
+        self.embed_tools = ours.embed_provisionally
 
 
 class _Remembering:
-    """Knows what a query means once it was asked: what is left is everything but the encoding."""
+    """Caches query vectors, so that a search takes only the time besides encoding."""
 
     def __init__(self, reader: _Reader) -> None:
         self.embed_tools = reader.embed_tools
@@ -91,7 +92,7 @@ class _Remembering:
 
 
 class Torch:
-    """Stock MiniLM in torch, in one thread, and the nearest of a table in numpy."""
+    """Stock MiniLM in torch with one thread, and a search over a table in numpy."""
 
     MAX_TOKENS = 128
 
@@ -104,7 +105,7 @@ class Torch:
         self._model.max_seq_length = self.MAX_TOKENS
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
-        """Texts, encoded."""
+        """Encode texts."""
         vectors: Array = self._model.encode(list(texts), show_progress_bar=False)
         return vectors
 
@@ -118,14 +119,14 @@ class Torch:
         self._table = rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
     def search(self, query: str, mode: str) -> None:
-        """Encode a query and find its nearest."""
-        likeness = self._table @ self.embed_queries([query])[0]
-        nearest = np.argpartition(-likeness, TOP)[:TOP]
-        nearest[np.argsort(-likeness[nearest])].tolist()
+        """Encode a query and find its nearest rows."""
+        similarity = self._table @ self.embed_queries([query])[0]
+        nearest = np.argpartition(-similarity, TOP)[:TOP]
+        nearest[np.argsort(-similarity[nearest])].tolist()
 
 
 def resident_megabytes() -> float:
-    """What the process holds in memory."""
+    """Return the resident memory of this process."""
     line = next(x for x in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in x)
     return int(line.split()[1]) / 1024
 
@@ -140,23 +141,24 @@ def _each(act: Callable[[str], object], texts: Sequence[str]) -> list[int]:
 
 
 def main() -> None:
-    """Serve the parent: a line in, a line out."""
+    """Answer each line of standard input with one line."""
     way = sys.argv[1]
     if way == "numpy":
-        # As if it were not installed.
+        # Pretend that onnxruntime is not installed.
         sys.modules["onnxruntime"] = None  # type: ignore[assignment]
     began, started = resident_megabytes(), process_time()
     reader: Any = Torch() if way == "torch" else Ours()
-    reader.queries(["give a customer the money back"])
+    reader.embed_queries(["give a customer the money back"])
     loaded = {"seconds": process_time() - started, "megabytes": resident_megabytes() - began}
     print(json.dumps(loaded), flush=True)
     for line in sys.stdin:
         step, *given = json.loads(line)
         if step == "queries":
-            answer: Any = _each(lambda text: reader.queries([text]), given[0])
+            answer: Any = _each(lambda text: reader.embed_queries([text]), given[0])
         elif step in ("tools", "sketched"):
+            embed = reader.embed_tools if step == "tools" else reader.embed_provisionally
             started = process_time()
-            getattr(reader, step)(given[0])
+            embed(given[0])
             answer = process_time() - started
         elif step == "search":
             mode = given[1]

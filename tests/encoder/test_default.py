@@ -160,3 +160,12 @@ def test_no_query_of_an_eval_set_is_in_the_training_data() -> None:
 def test_training_words_ignore_order_but_count_repetitions() -> None:
     assert words("Create_a Linear, cycle!") == words("linear cycle: create a")
     assert words("create a cycle") != words("create a cycle cycle")
+
+
+def test_clear_cache_drops_all_vectors() -> None:
+    encoder = DefaultEncoder()
+    encoder.embed_tools(TOOLS)
+    first = encoder.embed_queries(QUERIES)
+    encoder.clear_cache()
+    assert not encoder.embed_provisional(TOOLS)[1].any()
+    assert encoder.embed_queries(QUERIES) is not first

@@ -111,6 +111,10 @@ class DefaultEncoder:
             vectors[is_exact] = [cache[text] for text in texts if text in cache]
         return vectors, is_exact
 
+    def clear_cache(self) -> None:
+        """Drop all cached vectors."""
+        self._tool_vectors, self._query_vectors, self._probe_outputs = {}, {}, {}
+
     @cached_property
     def version(self) -> str:
         """A hash of the weights and glossaries. Stored vectors are valid for one version."""
@@ -121,7 +125,7 @@ class DefaultEncoder:
 
     @property
     def static_embedder(self) -> StaticEmbedder:
-        """The static encoder as an embedder of its own."""
+        """An embedder that uses only the static encoder."""
         return StaticEmbedder(self)
 
     @cached_property
