@@ -162,7 +162,7 @@ def test_saved_tokens_are_in_the_metrics_and_the_status(
         timeout=120,
     )
     assert done.returncode == 0, done.stderr
-    assert "requests to models with tools held back spared them about" in done.stdout
+    assert "with deferred tools saved LLM clients about" in done.stdout
 
 
 def test_token_count_and_openapi_are_served(served: GatewayProcess) -> None:
