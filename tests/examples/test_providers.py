@@ -169,7 +169,7 @@ def _build_server(name: str) -> Any:
 
     @server.tool()
     def greet(who: str) -> str:
-        """Greet somebody."""
+        """Greet a person."""
         return f"{name} greets {who}"
 
     return server
