@@ -1,4 +1,4 @@
-"""What is found wrong with a configuration before anything is started."""
+"""Problems of a configuration that are found without starting a server."""
 
 from __future__ import annotations
 

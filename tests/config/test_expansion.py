@@ -1,4 +1,4 @@
-"""Variables of the environment in texts."""
+"""Expansion of environment variables."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SET = {"HOST": "example.com", "EMPTY": "", "TRICK": "${HOST}"}
         ("${EMPTY:-other}", "other"),
         ("${HOST:-other}", "example.com"),
         ("$${HOST} costs $5", "${HOST} costs $5"),
-        # What a variable holds is not looked into again.
+        # The value of a variable is not expanded again.
         ("${TRICK}", "${HOST}"),
     ],
 )

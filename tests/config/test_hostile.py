@@ -1,4 +1,4 @@
-"""Whatever a file holds, the answer is a configuration or an error of ours, never another."""
+"""Any file gives a configuration or an `InvalidConfig`, never another exception."""
 
 from __future__ import annotations
 

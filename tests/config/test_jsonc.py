@@ -1,4 +1,4 @@
-"""Changing one member of a JSON text, and one table of a TOML text, and nothing else."""
+"""Edits of one member of a JSON text or one table of a TOML text."""
 
 from __future__ import annotations
 

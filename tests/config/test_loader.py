@@ -1,4 +1,4 @@
-"""Finding the file of the configuration, and reading it with its lines."""
+"""Finding and reading the configuration file."""
 
 from __future__ import annotations
 

@@ -166,7 +166,7 @@ def test_errors_name_the_path_in_the_foreign_format(document: object, message: s
 )
 def test_everruns_formats_are_read(capabilities: object) -> None:
     search = _read({"capabilities": capabilities}).tool_search
-    # It hides from its threshold on; we hide from one above our limit on.
+    # everruns defers from its threshold on, Toolcrib above its limit.
     assert search == ToolSearchConfig(max_tools_limit=everruns.THRESHOLD - 1)
 
 

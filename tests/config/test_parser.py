@@ -1,4 +1,4 @@
-"""What a configuration tells, and how it says that it cannot be used."""
+"""Parsing of configurations, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from toolcrib.errors import InvalidConfig
 from toolcrib.session.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
 
 
-def _read(document: object, **environment: str) -> GatewayConfig:
+def _parse(document: object, **environment: str) -> GatewayConfig:
     return parse_config(document, environment)
 
 
-def _fault(document: object, **environment: str) -> InvalidSetting:
+def _parse_error(document: object, **environment: str) -> InvalidSetting:
     with pytest.raises(InvalidConfig) as caught:
         parse_config(document, environment)
     assert isinstance(caught.value, InvalidSetting)
@@ -37,13 +37,13 @@ def _fault(document: object, **environment: str) -> InvalidSetting:
 
 
 def test_empty_document_gives_the_defaults() -> None:
-    assert _read({}) == GatewayConfig()
+    assert _parse({}) == GatewayConfig()
     assert GatewayConfig().tool_search == ToolSearchConfig()
     assert GatewayConfig().http.host == "127.0.0.1"
 
 
 def test_every_section_is_parsed() -> None:
-    config = _read(
+    config = _parse(
         {
             "$schema": "./toolcrib.schema.json",
             "mcpServers": {
@@ -118,7 +118,7 @@ def test_every_section_is_parsed() -> None:
         name="github",
         command="npx",
         args=("-y", "@modelcontextprotocol/server-github"),
-        # It is switched off, so that its variable need not be set.
+        # It is disabled, so its variable may be unset.
         env={"TOKEN": "", "PORT": "3000", "QUIET": "true"},
         cwd="/srv",
         enabled=False,
@@ -202,7 +202,7 @@ def test_documented_size_limits() -> None:
 
 def test_selection_orders_equal_those_of_the_session() -> None:
     orders = [SERVER_PRIORITY, ALPHABETICAL, RANDOM]
-    config = _read({"toolSearch": {"toolSelectionOrder": orders}})
+    config = _parse({"toolSearch": {"toolSelectionOrder": orders}})
     assert config.tool_search.tool_selection_order == tuple(orders)
 
 
@@ -399,18 +399,23 @@ def test_selection_orders_equal_those_of_the_session() -> None:
     ],
 )
 def test_error_names_the_path_and_the_fix(document: object, message: str) -> None:
-    fault = _fault(document)
-    assert str(fault) == message
-    assert "secret" not in str(fault)
+    error = _parse_error(document)
+    assert str(error) == message
+    assert "secret" not in str(error)
 
 
 def test_too_many_entries_are_rejected() -> None:
     servers = {f"s{number}": {"command": "a"} for number in range(1001)}
-    assert str(_fault({"mcpServers": servers})) == "mcpServers: at most 1,000 servers are allowed"
+    assert (
+        str(_parse_error({"mcpServers": servers}))
+        == "mcpServers: at most 1,000 servers are allowed"
+    )
     keys = [f"a secret key {number}" for number in range(10_001)]
-    assert str(_fault({"auth": {"keys": keys}})) == "auth.keys: at most 10,000 keys are allowed"
+    assert (
+        str(_parse_error({"auth": {"keys": keys}})) == "auth.keys: at most 10,000 keys are allowed"
+    )
     long = {"x" * 129: {"command": "a"}}
-    assert "at most 128 characters" in str(_fault({"mcpServers": long}))
+    assert "at most 128 characters" in str(_parse_error({"mcpServers": long}))
 
 
 def test_missing_variable_is_named_with_its_path_and_all_others() -> None:
@@ -421,12 +426,12 @@ def test_missing_variable_is_named_with_its_path_and_all_others() -> None:
         },
         "auth": {"keys": ["${THIRD}"]},
     }
-    assert str(_fault(document)) == (
+    assert str(_parse_error(document)) == (
         "mcpServers.a.env.T: the environment variable FIRST is not set; set it, or add a "
         "default: ${FIRST:-…}; also not set: SECOND, THIRD"
     )
-    assert _fault(document).path == ("mcpServers", "a", "env", "T")
-    assert str(_fault(document, FIRST="1", SECOND="2")) == (
+    assert _parse_error(document).path == ("mcpServers", "a", "env", "T")
+    assert str(_parse_error(document, FIRST="1", SECOND="2")) == (
         "auth.keys[0]: the environment variable THIRD is not set; set it, or add a "
         "default: ${THIRD:-…}"
     )
@@ -437,37 +442,37 @@ def test_variable_may_hold_a_number_or_a_boolean() -> None:
         "http": {"port": "${PORT}", "sessionIdleSeconds": "${IDLE:-2.5}"},
         "toolSearch": {"debug": "${DEBUG}", "mode": "${MODE}"},
     }
-    config = _read(document, PORT="99", DEBUG="TRUE", MODE="search")
+    config = _parse(document, PORT="99", DEBUG="TRUE", MODE="search")
     assert config.http.port == 99
     assert config.http.session_idle_seconds == 2.5
     assert config.tool_search.debug is True
     assert config.tool_search.mode == "search"
-    fault = _fault(document, PORT="secret", DEBUG="false", MODE="auto")
-    assert str(fault) == "http.port: must be an integer from 0 to 65,535, not a string"
-    fault = _fault(document, PORT="99999", DEBUG="false", MODE="auto")
-    assert str(fault) == "http.port: must be an integer from 0 to 65,535"
-    assert "toolSearch.debug" in str(_fault(document, PORT="1", DEBUG="1", MODE=""))
+    error = _parse_error(document, PORT="secret", DEBUG="false", MODE="auto")
+    assert str(error) == "http.port: must be an integer from 0 to 65,535, not a string"
+    error = _parse_error(document, PORT="99999", DEBUG="false", MODE="auto")
+    assert str(error) == "http.port: must be an integer from 0 to 65,535"
+    assert "toolSearch.debug" in str(_parse_error(document, PORT="1", DEBUG="1", MODE=""))
 
 
 def test_empty_variable_gives_the_default() -> None:
     document = {"http": {"port": "${PORT:-}"}, "toolSearch": {"debug": "${DEBUG}"}}
-    config = _read(document, DEBUG=" ")
+    config = _parse(document, DEBUG=" ")
     assert (config.http.port, config.tool_search.debug) == (8787, False)
 
 
 def test_host_and_origin_patterns_are_accepted() -> None:
     hosts = ["*", "*.example.com", "tools:8787", "[::1]:80", "10.0.0.1"]
     origins = ["*", "null", "https://a.example:8443/", "vscode-webview://0abc"]
-    http = _read({"http": {"allowedHosts": hosts, "allowedOrigins": origins}}).http
+    http = _parse({"http": {"allowedHosts": hosts, "allowedOrigins": origins}}).http
     assert (list(http.allowed_hosts), list(http.allowed_origins)) == (hosts, origins)
 
 
 def test_integer_may_be_written_with_a_decimal_point() -> None:
-    assert _read({"http": {"port": 80.0}}).http.port == 80
+    assert _parse({"http": {"port": 80.0}}).http.port == 80
 
 
 def test_secrets_are_left_out_of_repr() -> None:
-    config = _read(
+    config = _parse(
         {
             "mcpServers": {
                 "a": {"command": "x", "args": ["--key=hush"], "env": {"A": "hush"}},

@@ -1,4 +1,4 @@
-"""The reference page tells every setting as it is."""
+"""The reference page lists every setting."""
 
 from __future__ import annotations
 

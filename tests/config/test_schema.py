@@ -1,4 +1,4 @@
-"""The JSON Schema of the configuration says what the reader says."""
+"""The JSON Schema of the configuration accepts what the parser accepts."""
 
 from __future__ import annotations
 

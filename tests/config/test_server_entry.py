@@ -1,4 +1,4 @@
-"""Servers in the spellings of other clients."""
+"""Server entries with the keys of other clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _server(entry: dict[str, Any]) -> ServerConfig:
     return _read({"mcpServers": {"one": entry}}).servers["one"]
 
 
-def _fault(document: object) -> str:
+def _parse_error(document: object) -> str:
     with pytest.raises(InvalidConfig) as caught:
         _read(document)
     return str(caught.value)
@@ -86,7 +86,7 @@ def test_invalid_settings_of_other_clients_are_rejected(
     extra: dict[str, Any], message: str
 ) -> None:
     document = {"mcpServers": {"a": {"url": "https://a", **extra}}}
-    assert _fault(document) == f"mcpServers.a.{message}"
+    assert _parse_error(document) == f"mcpServers.a.{message}"
 
 
 def test_unsupported_client_keys_are_noted() -> None:

@@ -1,4 +1,4 @@
-"""Watching a configuration: what an edit changed, and that a broken one changes nothing."""
+"""Changes of a configuration file, and invalid edits."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ def test_equal_configs_have_no_difference() -> None:
 
 def test_reordered_servers_are_not_changed() -> None:
     assert diff_configs(_config(_A, _B), _config(_B, _A)) == ConfigDifference(is_reordered=True)
-    # One put in between moves nobody.
+    # An added server does not reorder the others.
     assert diff_configs(_config(_A, _B), _config(_A, _C, _B)) == ConfigDifference(added=(_C,))
 
 
 def _write(path: Path, text: str, tick: int) -> None:
-    """Write the file at a time of its own, however quick the test is."""
+    """Write the file with a distinct timestamp."""
     path.write_text(text, encoding="utf-8")
     os.utime(path, ns=(tick * 10**9, tick * 10**9))
 
@@ -100,7 +100,7 @@ def test_invalid_edit_keeps_the_config_and_is_reported_once(path: Path) -> None:
     watcher = _watcher(path)
     before = watcher.config
     _write(path, '{"mcpServers": ', 2)
-    # At first it may be half of an edit.
+    # The edit may be incomplete at first.
     assert watcher.check_once() is None
     edit = watcher.check_once()
     assert edit is not None

@@ -1,4 +1,4 @@
-"""A made-up user's files of every client, in the shapes the clients document."""
+"""Sample files of every client in their documented formats."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ ENVIRONMENT = {
 
 
 def machine(folder: Path, **environment: str) -> HostSystem:
-    """A machine whose home folder is in this one, as is the folder that is worked in."""
+    """Return a system whose home and project folders are in this folder."""
     home, project = folder / "home", folder / "work"
     home.mkdir(exist_ok=True)
     project.mkdir(exist_ok=True)
@@ -165,14 +165,14 @@ def machine(folder: Path, **environment: str) -> HostSystem:
 
 
 def put(path: Path, text: str) -> Path:
-    """Write a file, and the folders it is in."""
+    """Write a file and create its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8", newline="")
     return path
 
 
 def put_all(made: HostSystem) -> dict[str, Path]:
-    """Write every client's file."""
+    """Write the files of every client."""
     home, config, project = made.home, made.home / ".config", made.project_folder
     claude_code = CLAUDE_CODE.replace("PROJECT", str(project))
     return {

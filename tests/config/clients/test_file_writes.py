@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and what was there is kept."""
+"""Files are written atomically, with backups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _refusal(act: Callable[[], None]) -> str:
-    """Why an act is refused; nothing if it is not."""
+    """Return the error text of an action, or an empty string."""
     try:
         act()
     except InvalidConfig as fault:

@@ -1,4 +1,4 @@
-"""Servers of every client, found in its own file and put into ours."""
+"""Discovery and import of the servers of every client."""
 
 from __future__ import annotations
 

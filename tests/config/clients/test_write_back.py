@@ -1,4 +1,4 @@
-"""Our one entry in a client's file, and the way back."""
+"""The Toolcrib entry in client files, and its removal."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ async def test_selection_order_and_always_expose(
     async with connect_client(configured_router, "legacy") as connected:
         found = (await list_tool_names(connected))[:-1]
     if listed is None:
-        # What is pinned is configured_router, whatever the limit says.
+        # Tools in alwaysExpose are listed regardless of the limit.
         assert sorted(found) == ["sea___shark", "sea___squid", "sea___whale"]
     else:
         assert sorted(found) == sorted(listed)

@@ -70,7 +70,7 @@ class _AbandonedCalls:
     def add(self, call: InFlightCall) -> None:
         now = anyio.current_time()
         self.calls = {old: entry for old, entry in self.calls.items() if entry[0] > now}
-        # When the table is full, one entry that belongs to no client stands for all further calls.
+        # When the table is full, one entry without a client represents all further calls.
         is_full = len(self.calls) >= MAX_ABANDONED_CALLS
         owner, key = (self, self) if is_full else (call, call.caller.key)
         self.calls[owner] = (now + self.expire_seconds, key)

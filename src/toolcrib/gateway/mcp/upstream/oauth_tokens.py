@@ -70,7 +70,7 @@ class TokenFile:
         self.path = folder / f"{name}.json"
 
     def load(self) -> OAuthGrant | None:
-        """Return the grant, or None if there is no readable one."""
+        """Return the grant, or None if it is missing or unreadable."""
         try:
             with self.path.open("rb") as file:
                 stored = json.loads(file.read(MAX_TOKEN_FILE_BYTES))

@@ -232,7 +232,7 @@ class UpstreamServer:
             await self._attempt_finished.wait()
 
     async def _connect(self) -> None:
-        """Run one connection until it ends or is no longer needed."""
+        """Run one connection until it ends or becomes idle."""
         self._was_connected = False
         self._attempt_started = time.monotonic()
         await self.start_limiter.acquire_on_behalf_of(self)
@@ -353,7 +353,7 @@ class UpstreamServer:
         self.is_listed = True
 
     async def _supervise(self, connection: UpstreamConnection) -> None:
-        """Watch a connection until it ends or is no longer needed."""
+        """Watch a connection until it ends or becomes idle."""
         interval = HEALTH_CHECK_SECONDS
         if self.is_lazy:
             interval = min(interval, self.config.idle_seconds)
