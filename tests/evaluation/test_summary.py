@@ -51,8 +51,8 @@ def test_every_query_is_run_and_scored() -> None:
     first, *_, last = results
     assert first.hits[0][0] == "send_email"
     assert 0.5 < first.confidence < 1
-    assert first.is_confident and first.scores is not None and first.scores.hit_1 == 1
-    assert (last.hits, last.confidence, last.is_confident, last.scores) == ((), 0.0, False, None)
+    assert first.confident and first.scores is not None and first.scores.hit_1 == 1
+    assert (last.hits, last.confidence, last.confident, last.scores) == ((), 0.0, False, None)
 
 
 def test_rejected_query_counts_as_not_found() -> None:

@@ -56,21 +56,21 @@ def test_only_hits_on_the_page_make_a_result_confident(
 ) -> None:
     result = engine.search(query, limit=limit, offset=offset)
     assert ("other" in [hit.tool.name for hit in result]) == confident
-    assert result.is_confident == confident
+    assert result.confident == confident
 
 
 def test_empty_page_is_not_confident(engine: SearchEngine) -> None:
     for query in (ROWS, [ROWS, "other"], "other"):
         page = engine.search(query, limit=5, offset=1_000)
-        assert (page.hits, page.confidence, page.is_confident) == ((), 0.0, False)
+        assert (page.hits, page.confidence, page.confident) == ((), 0.0, False)
 
 
 def test_only_hits_on_the_page_count_for_several_queries(engine: SearchEngine) -> None:
     # What fits is the sixth of one need: of six places, the other takes three.
     result = engine.search([ROWS, "filler"], limit=6)
-    assert [part.is_confident for part in result.parts] == [True, False]
+    assert [part.confident for part in result.parts] == [True, False]
     assert "other" not in [hit.tool.name for hit in result]
-    assert not result.is_confident
+    assert not result.confident
 
 
 def test_named_tool_makes_its_page_confident(
@@ -82,4 +82,4 @@ def test_named_tool_makes_its_page_confident(
         "invoice_payment_rows_c",
         "invoice_payment_rows_a",
     ]
-    assert (first.is_confident, second.is_confident) == (True, False)
+    assert (first.confident, second.confident) == (True, False)

@@ -38,7 +38,7 @@ def test_search_returns_the_best_tools_with_scores_and_reasons(engine: SearchEng
     assert _names(result) == ["createInvoice"]
     assert len(result) == 1
     assert result.has_more
-    assert result.is_confident
+    assert result.confident
     assert result.mode == "lexical"
     hit = result.hits[0]
     assert 0 < hit.score < 1
@@ -172,7 +172,7 @@ def test_filters_are_applied_before_the_cut_and_note_when_nothing_matches(
     ]
     nobody = engine.search("email", where=Where(server="nobody", read_only=True))
     assert nobody.notes == ("no tool at all has server nobody, read_only",)
-    assert not nobody.is_confident
+    assert not nobody.confident
 
 
 def test_empty_query_pages_through_the_catalog(office: Catalog, engine: SearchEngine) -> None:
@@ -252,7 +252,7 @@ def test_query_must_be_text_within_the_length_limit(engine: SearchEngine) -> Non
 def test_no_match_is_a_result(engine: SearchEngine) -> None:
     result = engine.search("quantum chromodynamics")
     assert result.hits == ()
-    assert not result.is_confident
+    assert not result.confident
 
 
 def test_explain_says_why_a_tool_was_returned(engine: SearchEngine) -> None:

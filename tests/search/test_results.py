@@ -60,21 +60,21 @@ def test_blank_queries_are_ignored(words: SearchEngine) -> None:
 
 def test_uncovered_queries_are_reported_if_another_is_covered(words: SearchEngine) -> None:
     both = words.search(["send email", "zzqxzz", "send email"])
-    assert (both.is_confident, both.uncovered) == (True, ("zzqxzz",))
+    assert (both.confident, both.uncovered) == (True, ("zzqxzz",))
     neither = words.search(["zzqxzz", "qqzzxq"])
-    assert (neither.is_confident, neither.uncovered) == (False, ())
+    assert (neither.confident, neither.uncovered) == (False, ())
 
 
 def test_result_can_have_another_confidence_threshold(words: SearchEngine) -> None:
     result = words.search(["email zzqxzz", "zzqxzz"])
     assert 0.5 < result.confidence < 1
     strict, lenient = result.with_threshold(1.0), result.with_threshold(0.0)
-    assert (strict.is_confident, result.is_confident, lenient.is_confident) == (False, True, True)
-    assert [part.is_confident for part in result.parts] == [True, False]
-    assert [part.is_confident for part in strict.parts] == [False, False]
+    assert (strict.confident, result.confident, lenient.confident) == (False, True, True)
+    assert [part.confident for part in result.parts] == [True, False]
+    assert [part.confident for part in strict.parts] == [False, False]
     assert (strict.uncovered, result.uncovered, lenient.uncovered) == ((), ("zzqxzz",), ("zzqxzz",))
     assert strict.hits == result.hits
-    assert not words.search("zzqxzz").with_threshold(0.0).is_confident
+    assert not words.search("zzqxzz").with_threshold(0.0).confident
 
 
 def test_query_is_covered_if_its_best_hit_reaches_the_threshold(

@@ -247,7 +247,7 @@ def result_to_json(set_name: str, mode: str, result: EvalResult) -> dict[str, An
         },
         "hits": [{"id": id, "score": round(score, _JSON_DIGITS)} for id, score in result.hits],
         "confidence": round(result.confidence, _JSON_DIGITS),
-        "confident": result.is_confident,
+        "confident": result.confident,
         "figures": {
             metric: round(value, _JSON_DIGITS) for metric, value in scores if not math.isnan(value)
         },

@@ -197,7 +197,7 @@ def _result_to_json(
     document: dict[str, Any] = {
         "query": result.query,
         "mode": result.mode,
-        "confident": result.is_confident,
+        "confident": result.confident,
         "confidence": result.confidence,
         "hits": hits,
         "groups": [[hit.tool.id for hit in (group.best, *group.others)] for group in groups],
@@ -227,7 +227,7 @@ def _reasons_to_json(reasons: Sequence[MatchReason]) -> list[dict[str, Any]]:
 def _print_hits(request: _SearchOptions, result: SearchResult, groups: Sequence[HitGroup]) -> None:
     if not result.hits:
         click.echo(wrap(_nothing_found_message(request)))
-    elif not result.is_confident:
+    elif not result.confident:
         click.echo(wrap("No tool fits well. The nearest are:"))
     table = ToolTable.for_ids((group.best.tool.id for group in groups), lead_columns=6)
     for group in groups:

@@ -28,7 +28,7 @@ class EvalResult:
     query: EvalQuery
     hits: tuple[tuple[str, float], ...]
     confidence: float
-    is_confident: bool
+    confident: bool
     scores: RankingScores | None
     error: str = ""
 
@@ -58,7 +58,7 @@ def run_queries(
             continue
         hits = tuple((hit.tool.id, float(hit.score)) for hit in result.hits)
         scores = _score(query, [id for id, _ in hits])
-        yield EvalResult(query, hits, result.confidence, result.is_confident, scores)
+        yield EvalResult(query, hits, result.confidence, result.confident, scores)
 
 
 def _score(query: EvalQuery, ids: Sequence[str]) -> RankingScores | None:

@@ -167,7 +167,7 @@ def _score_rows(results: Sequence[EvalResult]) -> Values:
     no_scores = (np.nan,) * len(METRIC_NAMES)
     rows = []
     for result in results:
-        refused = not result.is_confident
+        refused = not result.confident
         impossible = result.query.is_impossible
         rows.append(
             (

@@ -56,7 +56,7 @@ class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         result = self._index.build_turn_handler(tools).search(query, self.max_limit)
         return [
             ShipitMatch(
-                entries_by_name[hit.tool.name], round(hit.score, 4) if result.is_confident else 0.0
+                entries_by_name[hit.tool.name], round(hit.score, 4) if result.confident else 0.0
             )
             for hit in result
         ]

@@ -89,7 +89,7 @@ class SearchResult:
     uncovered: tuple[str, ...] = ()
 
     @property
-    def is_confident(self) -> bool:
+    def confident(self) -> bool:
         """Whether one of these hits fits. If not, they are only the nearest tools."""
         return bool(self.hits) and self.confidence >= self.confidence_threshold
 
@@ -108,9 +108,9 @@ class SearchResult:
 
 def find_uncovered(results: Sequence[SearchResult]) -> tuple[str, ...]:
     """Return the queries and segments that these results do not cover; none if all are uncovered."""
-    if not any(result.is_confident for result in results):
+    if not any(result.confident for result in results):
         return ()
-    uncovered = (result.uncovered if result.is_confident else (result.query,) for result in results)
+    uncovered = (result.uncovered if result.confident else (result.query,) for result in results)
     return tuple(dict.fromkeys(chain.from_iterable(uncovered)))
 
 

@@ -331,14 +331,12 @@ class TurnHandler:
             return session, CallReply(call, prompts.NO_QUERY, is_error=True)
         limit = _parse_limit(arguments)
         results = [self.search(query, limit) for query in queries[:MAX_QUERIES]]
-        hits = {
-            hit.tool.id: hit.tool for result in results if result.is_confident for hit in result
-        }
+        hits = {hit.tool.id: hit.tool for result in results if result.confident for hit in result}
         found = tuple(hits.values())
         if found and not self._is_dispatch:
             session = session.reveal(found, self.count)
         others = {
-            hit.tool.id: hit.tool for result in results if not result.is_confident for hit in result
+            hit.tool.id: hit.tool for result in results if not result.confident for hit in result
         }
         nearest = [tool for id, tool in others.items() if id not in hits][:MAX_SUGGESTIONS]
         messages = self._search_messages(session, bool(found), bool(nearest))

@@ -174,14 +174,14 @@ def test_threshold_grows_with_the_catalog_up_to_a_limit() -> None:
 def test_larger_catalog_needs_more_similarity(office: Catalog) -> None:
     many = Catalog([*office, *(Tool(f"other_{at}", "Nothing like it.") for at in range(1_000))])
     calibration = Calibration(threshold=0.6, threshold_growth=0.1)
-    assert _engine(office, TopicEmbedder(), calibration=calibration).search("rain").is_confident
-    assert not _engine(many, TopicEmbedder(), calibration=calibration).search("rain").is_confident
+    assert _engine(office, TopicEmbedder(), calibration=calibration).search("rain").confident
+    assert not _engine(many, TopicEmbedder(), calibration=calibration).search("rain").confident
 
 
 def test_nothing_fits_below_the_threshold(office: Catalog) -> None:
-    for threshold, is_confident in ((1.1, False), (0.1, True)):
+    for threshold, confident in ((1.1, False), (0.1, True)):
         engine = _engine(office, TopicEmbedder(), calibration=Calibration(threshold))
-        assert engine.search("rain").is_confident == is_confident
+        assert engine.search("rain").confident == confident
     nothing = _engine(office, TopicEmbedder()).search("zzqxzz")
     assert (len(nothing), nothing.confidence) == (0, 0.0)
 
@@ -189,7 +189,7 @@ def test_nothing_fits_below_the_threshold(office: Catalog) -> None:
 def test_uncovered_segments_are_reported(office: Catalog) -> None:
     engine = _engine(office, TopicEmbedder())
     result = engine.search("send a letter and order a pizza, then pay the bill")
-    assert result.is_confident
+    assert result.confident
     assert result.uncovered == ("order a pizza",)
     assert engine.search("send a letter and pay the bill").uncovered == ()
     assert engine.search("order a pizza").uncovered == ()
@@ -204,7 +204,7 @@ def test_uncovered_segments_are_reported(office: Catalog) -> None:
 def test_no_segment_is_reported_if_none_is_covered(office: Catalog) -> None:
     engine = _engine(office, TopicEmbedder())
     nothing = engine.search("order a pizza and wash the car")
-    assert (nothing.is_confident, nothing.uncovered) == (False, ())
+    assert (nothing.confident, nothing.uncovered) == (False, ())
     # The names of tools are served by these, whatever they mean.
     assert engine.search("salesforce query and übersetzen").uncovered == ()
 

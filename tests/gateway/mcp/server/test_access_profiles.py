@@ -111,10 +111,10 @@ async def test_tool_filter_hides_servers_without_matching_tools(
 
 
 @pytest.mark.parametrize(
-    ("profile", "is_confident"), [("picky", False), ("reader", True), (None, True)]
+    ("profile", "confident"), [("picky", False), ("reader", True), (None, True)]
 )
 async def test_profile_sets_the_confidence_threshold(
-    router: McpRouter, profile: str | None, is_confident: bool
+    router: McpRouter, profile: str | None, confident: bool
 ) -> None:
     query = {"query": "say back the text that I give you"}
     token = PROFILE.set(profile)
@@ -122,14 +122,14 @@ async def test_profile_sets_the_confidence_threshold(
         result = await connected.call_tool("search_tools", query)
     PROFILE.reset(token)
     assert result.structured_content is not None
-    assert result.structured_content["confident"] is is_confident
-    assert (prompts.NO_GOOD_MATCH in part_text(result.content[0])) is not is_confident
+    assert result.structured_content["confident"] is confident
+    assert (prompts.NO_GOOD_MATCH in part_text(result.content[0])) is not confident
     assert "open___echo" in part_text(result.content[0])
 
 
-@pytest.mark.parametrize(("profile", "is_confident"), [(None, False), ("easy", True)])
+@pytest.mark.parametrize(("profile", "confident"), [(None, False), ("easy", True)])
 async def test_profile_threshold_overrides_the_gateway_threshold(
-    profile: str | None, is_confident: bool
+    profile: str | None, confident: bool
 ) -> None:
     easy = AccessProfile("easy", confident_from=0.0)
     config = build_config(OPEN, profiles=[easy], mode="search", confident_from=1.0)
@@ -138,7 +138,7 @@ async def test_profile_threshold_overrides_the_gateway_threshold(
         result = await connected.call_tool("search_tools", {"query": "text back"})
     PROFILE.reset(token)
     assert result.structured_content is not None
-    assert result.structured_content["confident"] is is_confident
+    assert result.structured_content["confident"] is confident
 
 
 async def test_results_below_the_score_threshold_are_dropped() -> None:

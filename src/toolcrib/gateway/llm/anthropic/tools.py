@@ -88,7 +88,7 @@ class MessagesToolIndex(ToolIndex):
         """Return the best tools for a query; by BM25 if no tool is a confident match."""
         if self.mode != "lexical":
             result = self.engine.search(query, limit=limit)
-            if result.is_confident:
+            if result.confident:
                 return [hit.tool for hit in result]
         return self.claude_search.search_bm25(query, limit)
 

@@ -100,11 +100,11 @@ class AdminApi:
             hits.append(rendered)
         return {
             "query": query,
-            "confident": result.is_confident,
+            "confident": result.confident,
             "hits": hits,
             "more": bool(result.has_more),
             "notes": self._get_router().tool_handlers.render_search_notes(
-                view, entries, result.is_confident
+                view, entries, result.confident
             ),
         }
 

@@ -107,7 +107,7 @@ class ToolHandlers:
         )
         result = await self._run_search(view, query, limit, where)
         entries = self._filter_by_score(view, result)
-        is_match = bool(entries) and result.is_confident
+        is_match = bool(entries) and result.confident
         page = ResultPage(self._settings.max_result_chars)
         parts: list[str] = []
         if is_match:
@@ -144,7 +144,7 @@ class ToolHandlers:
             result = await self._run_search(view, query, limit, Where())
             nearest = self._filter_by_score(view, result)
             # Uncertain results do not replace the list.
-            entries = nearest if result.is_confident else []
+            entries = nearest if result.confident else []
         if mode == "dynamic":
             if entries:
                 extends = self._settings.on_search == "extend"
