@@ -87,7 +87,7 @@ def test_ordinary_text_is_nothing_but_words(text: str, words: list[str]) -> None
         ("a) b", 1, "closing parenthesis at character 2 has no opening one"),
         ('say "hi', 4, "quote at character 5 is never closed"),
         ("a AND", 5, "the query ends where a word was expected"),
-        ("a AND OR b", 6, "'OR' at character 7 stands where a word was expected"),
+        ("a AND OR b", 6, "there is 'OR' at character 7, where a word was expected"),
         ("owner:me", 0, "no field 'owner' .character 1.; the fields are name, title"),
         ("^2", 0, "'2' at character 1"),
         ("a^5000", 1, "boost at character 2 is over 1000"),
@@ -109,7 +109,7 @@ def test_a_query_has_a_limit() -> None:
 
 
 def test_a_query_with_operators_asks_for_so_many_things_at_most() -> None:
-    with pytest.raises(QueryTooLong, match="asks for 301 words and phrases"):
+    with pytest.raises(QueryTooLong, match="has 301 words and phrases"):
         parse_expression("a* " * 301)
 
 

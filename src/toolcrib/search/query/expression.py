@@ -1,12 +1,12 @@
 """The query language: words, AND OR NOT, ( ), "phrase", prefix*, field:word, +must, -not, boost^2.
 
-    group   = and { [ "OR" ] and }              words stand side by side: any of them counts
+    group   = and { [ "OR" ] and }              adjacent words mean OR
     and     = unary { "AND" unary }
     unary   = [ "NOT" | "+" | "-" ] boosted
     boosted = atom [ "^" number ]
     atom    = "(" group ")" | [ field ":" ] ( word [ "*" ] | '"' phrase '"' [ "*" ] | "(" … ")" ) | "*"
 
-A query is read into the values below; `str` writes a value so that reading it gives the value back.
+A query is parsed into the nodes below. `str` renders a node so that parsing gives the node back.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FIELDS: Final = (
     "parameter_text",
 )
 
-# Every operator begins with one of these signs or capitals, which is seen sooner than what it is.
+# The lookahead for the first character of an operator makes the search faster.
 _OPERATOR = re.compile(r"""(?=["()*^:+ANO-])(?:["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b)""")
 _UPPERCASE_OPERATOR = re.compile(r"\b(?:AND|OR|NOT)\b")
 _LIST_NUMBER = re.compile(r"(?<!\S)(\d\d?|[A-Za-z])\)")
@@ -43,7 +43,7 @@ _COMMAND_FLAG = re.compile(r"(?<!\S)-(?=\w(?!\S))")
 
 @dataclass(frozen=True, slots=True)
 class WordNode:
-    """A word as written; `star` makes it the beginning of a word."""
+    """A word; a prefix of words if `is_prefix`."""
 
     text: str
     is_prefix: bool = False
@@ -54,7 +54,7 @@ class WordNode:
 
 @dataclass(frozen=True, slots=True)
 class PhraseNode:
-    """Words next to each other; `star` makes the last one the beginning of a word."""
+    """Adjacent words; the last one is a prefix if `is_prefix`."""
 
     text: str
     is_prefix: bool = False
@@ -66,7 +66,7 @@ class PhraseNode:
 
 @dataclass(frozen=True, slots=True)
 class MatchAll:
-    """`*`: every tool."""
+    """`*`: matches every tool."""
 
     def __str__(self) -> str:
         return "*"
@@ -74,7 +74,7 @@ class MatchAll:
 
 @dataclass(frozen=True, slots=True)
 class FieldNode:
-    """A question asked of one field only."""
+    """A node that is matched in one field only."""
 
     field: str
     inner: QueryNode
@@ -85,7 +85,7 @@ class FieldNode:
 
 @dataclass(frozen=True, slots=True)
 class Boost:
-    """A question that counts more, or less, than its neighbours."""
+    """A node whose score is multiplied by a factor."""
 
     inner: QueryNode
     factor: float
@@ -97,7 +97,7 @@ class Boost:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """Tools that do not match. Beside other questions it only takes away."""
+    """Excludes the tools that match a node."""
 
     inner: QueryNode
 
@@ -107,19 +107,19 @@ class Not:
 
 @dataclass(frozen=True, slots=True)
 class Must:
-    """A question every hit has to match."""
+    """A node that every hit has to match."""
 
     inner: QueryNode
 
     def __str__(self) -> str:
         operand = _render_operand(self.inner)
-        # A plus before a digit is part of a number.
+        # A plus sign before a digit is part of a number.
         return f"+({operand})" if operand[0].isdigit() else f"+{operand}"
 
 
 @dataclass(frozen=True, slots=True)
 class And:
-    """All of these."""
+    """Tools that match all nodes."""
 
     nodes: tuple[QueryNode, ...]
 
@@ -131,7 +131,7 @@ class And:
 
 @dataclass(frozen=True, slots=True)
 class Or:
-    """Any of these; the more, the better."""
+    """Tools that match any node; more matches score higher."""
 
     nodes: tuple[QueryNode, ...]
 
@@ -145,7 +145,7 @@ QueryNode = WordNode | PhraseNode | MatchAll | FieldNode | Boost | Not | Must | 
 
 
 def parse_expression(text: str, fields: Collection[str] = FIELDS) -> QueryNode:
-    """Read a query. What cannot be read raises `InvalidQuery`, which says where and how to mend it."""
+    """Parse a query; raise `InvalidQuery`, with position and remedy, if it is malformed."""
     if len(text) > MAX_QUERY_CHARS:
         raise QueryTooLong(
             f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}"
@@ -154,22 +154,21 @@ def parse_expression(text: str, fields: Collection[str] = FIELDS) -> QueryNode:
     count = sum(1 for _ in iter_leaves(node))
     if count > MAX_LEAVES:
         raise QueryTooLong(
-            f"the query asks for {count} words and phrases; with operators the limit is {MAX_LEAVES}"
+            f"the query has {count} words and phrases; with operators the limit is {MAX_LEAVES}"
         )
     return node
 
 
 def has_operators(text: str) -> bool:
-    """Whether a text may ask for more than any of its words. If not, it need not be parsed."""
+    """Return whether a text may contain operators; if not, it need not be parsed."""
     return _OPERATOR.search(text) is not None
 
 
 def drop_false_operators(text: str) -> str:
-    """A text of somebody who writes no queries, without what only looks like operators.
+    """Return a text without characters that only look like operators.
 
-    Whoever writes everything in capitals means nothing by those of AND, OR and NOT; the mark of a
-    list's item, as in "1) …", closes no parenthesis that was never opened; and a letter behind a
-    minus, as in `docker ps -a`, is the flag of a command.
+    These are AND, OR and NOT in a text that is all uppercase, the parenthesis of a list number such
+    as "1) …", and the minus sign of a command-line flag, as in `docker ps -a`.
     """
     if _UPPERCASE_OPERATOR.sub("", text).isupper():
         text = _UPPERCASE_OPERATOR.sub(lambda found: found.group().lower(), text)
@@ -178,7 +177,7 @@ def drop_false_operators(text: str) -> str:
 
 
 def parse_plain_words(text: str) -> QueryNode:
-    """Read a text as nothing but words: what to fall back on when it is not a query."""
+    """Return a text as a list of words, without operators."""
     nodes = tuple(WordNode(word) for word in _PLAIN_WORD.findall(text[:MAX_QUERY_CHARS]))
     return nodes[0] if len(nodes) == 1 else Or(nodes)
 
@@ -186,7 +185,7 @@ def parse_plain_words(text: str) -> QueryNode:
 def map_leaves(
     node: QueryNode, transform: Callable[[WordNode | PhraseNode], QueryNode]
 ) -> QueryNode:
-    """A query with each of its words and phrases changed."""
+    """Return a query in which each word and phrase is transformed."""
     match node:
         case WordNode() | PhraseNode():
             return transform(node)
@@ -209,7 +208,7 @@ def map_leaves(
 def iter_leaves(
     node: QueryNode, field: str = "", factor: float = 1.0
 ) -> Iterator[tuple[WordNode | PhraseNode, str, float]]:
-    """The words and phrases a query asks for, each with its field and boost; not what it excludes."""
+    """Yield the words and phrases of a query, except excluded ones, with their field and boost."""
     match node:
         case WordNode() | PhraseNode():
             yield node, field, factor
@@ -247,12 +246,12 @@ _OPERATORS = frozenset(("AND", "OR", "NOT"))
 
 
 def _render_operand(node: QueryNode) -> str:
-    """A node behind NOT or +, which reach over a further NOT and over boosts."""
+    """Render the operand of NOT or +, which also apply to a NOT or a boost that follows."""
     return str(node) if isinstance(node, Not | Boost) else _parenthesize(node)
 
 
 def _parenthesize(node: QueryNode) -> str:
-    """A node as one unit, in parentheses where it could be read otherwise."""
+    """Render a node, in parentheses if it is not a single unit."""
     text = str(node)
     is_unit = isinstance(node, PhraseNode | FieldNode | MatchAll) or (
         isinstance(node, WordNode) and (node.text[0].isalnum() or node.text[0] == "_")
@@ -272,12 +271,12 @@ def _tokenize(text: str, fields: Collection[str]) -> Iterator[_ExpressionToken]:
     position = 0
     while position < len(text):
         found = _TOKEN.match(text, position)
-        assert found is not None, "noise takes any character"
+        assert found is not None, "the last alternative matches any character"
         kind = found.lastgroup or ""
         kind = kind.removesuffix("_star")
         value = found.group(kind)
         if kind == "field" and text[found.end()].isdigit() and value.lower() not in fields:
-            # `localhost:8080` is a word, not a question to a field.
+            # `localhost:8080` is a word, not a field.
             found = _BARE_WORD.match(text, position)
             assert found is not None, "a field begins with a letter"
             kind, value = "word", found.group()
@@ -290,7 +289,7 @@ def _tokenize(text: str, fields: Collection[str]) -> Iterator[_ExpressionToken]:
 
 
 class _ExpressionParser:
-    """Recursive descent over the tokens of one query."""
+    """A recursive descent parser of one query."""
 
     def __init__(self, text: str, fields: Collection[str]) -> None:
         self._fields = fields
@@ -315,9 +314,9 @@ class _ExpressionParser:
             if nodes and self._next_is("OR"):
                 self._next += 1
             nodes.append(self._parse_and(depth))
-        # Beside other questions "everything" asks nothing.
-        asked = [node for node in nodes if node != MatchAll()] or nodes[:1]
-        return asked[0] if len(asked) == 1 else Or(tuple(asked))
+        # Beside other nodes, `*` has no effect.
+        nodes_to_match = [node for node in nodes if node != MatchAll()] or nodes[:1]
+        return nodes_to_match[0] if len(nodes_to_match) == 1 else Or(tuple(nodes_to_match))
 
     def _parse_and(self, depth: int) -> QueryNode:
         nodes = [self._parse_unary(depth)]
@@ -368,7 +367,7 @@ class _ExpressionParser:
                     token.position,
                 )
         raise InvalidQuery(
-            f"{token.text!r} at character {token.position + 1} stands where a word was expected; "
+            f"there is {token.text!r} at character {token.position + 1}, where a word was expected; "
             "put it in quotes to search for it",
             token.position,
         )

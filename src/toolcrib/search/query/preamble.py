@@ -1,10 +1,10 @@
-"""What a query asks for, without what is said around it.
+"""Strip the preamble and the closing words of a query.
 
-"Hi! I'm looking for a tool that can shrink a photo. Thanks!" asks to shrink a photo. The rest would be
-read as well, and tools that look for tools, or say thank you, come nearer than the right one.
+"Hi! I'm looking for a tool that can shrink a photo. Thanks!" is a request to shrink a photo. The rest
+of the text would make tools that search for tools, or send thanks, rank higher than the right one.
 
-Only what can hardly mean anything else is taken off: "list the tools that are deprecated" asks about
-tools, "say thank you" about thanks. Where in doubt, a query is left as it is.
+Only unambiguous text is removed: "list the tools that are deprecated" is about tools, "say thank you"
+is about thanks. In case of doubt a query stays as it is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from toolcrib.search.query.expression import has_operators
 from toolcrib.search.query.verbs import VERBS
 
-# Without one of these in it, or at its beginning, nothing is said around a text: told very soon.
+# A fast check: a query with none of these, and no such first word, has no preamble.
 _HINTS: Final = (
     "tool",
     " way to ",
@@ -34,11 +34,11 @@ _QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«"
 
 
 def _compile_words(pattern: str) -> re.Pattern[str]:
-    """A pattern of words with a space between them, for as much space as there is."""
+    """Compile a pattern in which a space matches any amount of whitespace."""
     return re.compile(pattern.replace(" ", r"\s+"), re.IGNORECASE)
 
 
-# What leads to the tool that is looked for. No two of these begin alike: a text has one reading.
+# Phrases before the tool that is requested. No two start alike, so matching never backtracks far.
 _PLEASE: Final = r"(?:(?:please|kindly|okay|ok|so|and|also|now),? )?"
 _POLITELY: Final = rf"{_PLEASE}(?:(?:can|could|would|will) you )?(?:(?:please|kindly) )?"
 _I_NEED: Final = (
@@ -50,8 +50,8 @@ _FIND: Final = r"(?:find|search for|look for|locate|suggest|recommend|give)(?: (
 _ANY: Final = (
     r"(?:(?:an?|any|some|the|one|another|good|right|best|suitable|appropriate|available|mcp) ){0,4}"
 )
-# What leads on to what it should do. Some can hardly lead to anything else; behind others it may be
-# about the tool itself ("tools to be removed", "a way to the beach"), as what follows tells.
+# Phrases between the tool and its task. Some are unambiguous. Others may also describe the tool itself
+# ("tools to be removed", "a way to the beach"), so the next word decides.
 _THAT_CAN: Final = (
     r"(?:(?:that|which) (?:can|could|will|would|lets? (?:me|us)|(?:allows?|enables?) (?:me|us) to"
     r"|helps? (?:me|us)(?: to)?)"
@@ -74,7 +74,7 @@ _TOOL: Final = (
     rf"|(?:{_I_NEED}) {_ANY}(?:way to{_NO_NOUN}|(?:something|anything) {_THAT_CAN}))"
 )
 _TOOL_REQUEST = _compile_words(rf"{_POLITELY}{_TOOL}")
-# Whoever greets, asks for help, or says that a request follows, has asked for nothing yet.
+# Greetings, calls for help and announcements of a request.
 _PREAMBLE = _compile_words(
     r"(?:hi|hello|hey|greetings|good (?:morning|afternoon|evening|day))"
     r"(?: (?:there|all|everyone|everybody|team|folks))?[!,.] "
@@ -85,7 +85,7 @@ _PREAMBLE = _compile_words(
     rf"|(?:the|my|our) (?:goal|aim|task|objective) (?:here )?is) to{_NO_NOUN}"
 )
 _LABEL = _compile_words(r"(?:task|request|goal)\s*: ")
-# What ends it, behind the sign that ends a sentence: "say thanks" says what is to be said.
+# Closing words after the end of a sentence; "say thanks" is a request.
 _ENDING = _compile_words(
     r"(?<=[,.!?;\n])\s*(?:(?:many )?thanks|thank you|(?:can|could|would) you (?:please )?help)"
     r"(?: (?:me|us|out|with (?:that|this|it)|a (?:lot|bunch|million)|so much|very much|in advance"
@@ -93,13 +93,13 @@ _ENDING = _compile_words(
 )
 _DOTS = re.compile(r"(?<=[\w)])\s?\.{3,}$")
 _WORD = re.compile(r"[^\W\d_]+")
-# None is longer.
+# Limits of the text that is matched.
 _MAX_PREAMBLE_CHARS: Final = 200
 _MAX_ENDING_CHARS: Final = 80
 
 
 def strip_preamble(query: str) -> str:
-    """What a query asks for; all of it, where nothing is said around it."""
+    """Return a query without preamble, closing words and surrounding quotes."""
     text = _strip_quotes(query) if query[:1] in _QUOTES or query[:1].isspace() else query
     lowered = text.lower()
     first = lowered.split(None, 1)[:1]
@@ -108,14 +108,14 @@ def strip_preamble(query: str) -> str:
     ):
         return text
     stripped = text.strip()
-    left = _strip_ending(stripped[_find_preamble_end(stripped) :])
-    # One word says too little: "hello, world".
-    return left if left != stripped and len(_WORD.findall(left)) > 1 else text
+    rest = _strip_ending(stripped[_find_preamble_end(stripped) :])
+    # A single word is not enough of a request: "hello, world".
+    return rest if rest != stripped and len(_WORD.findall(rest)) > 1 else text
 
 
 def find_request_start(text: str) -> int:
-    """Where in a text begins what a tool is looked for to do; 0 if none is looked for."""
-    # Most texts mention none, which is told much sooner.
+    """Return where the task starts in a text that asks for a tool; 0 if it does not."""
+    # A fast check, because most texts do not ask for a tool.
     if "ool" not in text and "way" not in text and "thing" not in text:
         return 0
     found = _TOOL_REQUEST.match(text.lstrip(), 0, _MAX_PREAMBLE_CHARS)
@@ -134,7 +134,7 @@ def _find_preamble_end(text: str) -> int:
 
 
 def _match_label(text: str, begin: int) -> re.Match[str] | None:
-    """A label, where a request follows: "task: 1234 status" asks about a task."""
+    """Match a label before a request; "task: 1234 status" is about a task."""
     found = _LABEL.match(text, begin)
     word = _WORD.match(text, found.end()) if found else None
     return found if word and word.group().lower() in VERBS else None
@@ -148,9 +148,9 @@ def _strip_ending(text: str) -> str:
 
 
 def _strip_quotes(query: str) -> str:
-    """A query that stands in quotes as a whole, without them: models quote what they do not mean so.
+    """Remove the quotes around a whole query, which models add without meaning a phrase.
 
-    Whoever quotes what would be operators means that it is none.
+    They stay if they escape operators.
     """
     text = query.strip()
     closing = _QUOTES.get(text[:1])

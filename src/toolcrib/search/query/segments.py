@@ -1,11 +1,11 @@
-"""One query that asks for several things, cut into the things it asks for. No language model.
+"""Split a query with several requests into segments, by rules.
 
-People join needs with full stops, commas, `and`, `then`. The same signs join the things of *one*
-need ("from Lisbon and Porto"), so a piece counts as a need of its own only if it begins the way a
-request does: with a verb in the imperative, or with a question. Many verbs are nouns as well ("the
-start and stop time"), so where a joint is weak, what stands around the verb is looked at too. The
-items of a list, and short notes with a semicolon or a line each, are needs however they begin;
-unless a request stands before them, which they belong to.
+People join requests with full stops, commas, `and`, `then`. The same separators occur inside *one*
+request ("from Lisbon and Porto"), so a piece is a segment only if it starts like a request: with a
+verb in the imperative, or with a question word. Many verbs are nouns as well ("the start and stop
+time"), so at a weak separator the words around the verb are checked too. List items, and short notes
+separated by semicolons or lines, are segments whatever they start with, unless a request precedes
+them.
 """
 
 from __future__ import annotations
@@ -18,99 +18,99 @@ from toolcrib.search.query.preamble import find_request_start, strip_preamble
 from toolcrib.search.query.verbs import GERUNDS, VERBS
 
 MAX_SEGMENTS: Final = 8
-# A piece of fewer words belongs to the one before it.
+# A shorter piece belongs to the piece before it.
 _MIN_WORDS: Final = 2
 
-# Stands before an item of a list, which is a need whatever it begins with.
+# Marks the start of a list item, which is a segment whatever it starts with.
 _ITEM_MARK: Final = "\v"
-# Ends a need whatever follows.
+# Strong separators end a segment.
 _STRONG: Final = (
     r"\v|[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
 )
-# Ends a need if what follows begins one.
+# Weak separators end a segment if a request follows.
 _AND: Final = "and plus und dann y luego et puis e poi"
 _WEAK: Final = (
-    # No part of a word: Italian "e" joins no "e-mail".
+    # Not inside a word: the Italian "e" does not match in "e-mail".
     rf",|，|、|(?<![\w-])(?:{_AND.replace(' ', '|')})(?![\w-])|&"
     r"|(?<=\s)(?:[-=]>|[→⇒/])(?=\s)|(?<!\S)•"
 )
-# Signs and words without one of which nothing is cut.
+# A fast check: a query without any of these is not split.
 _SEPARATOR_SIGN = re.compile(
     r"(?=[.!?;\n。！？；,，、&)→⇒•=/-])(?:[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|(?<=\s)/\s)"
 )
 _JOINING_WORDS: Final = frozenset(f"then after afterwards step {_AND}".split())
 _LETTERS = re.compile(r"\w+")
-# How either begins, which is told sooner than whether it is one.
+# The first character of a separator; checking it first is faster.
 _SEPARATOR_START: Final = r"[\v.!?;\n。！？；,，、&→⇒/•=-]|\b[adelptuy]"
 _SEPARATOR = re.compile(rf"(?={_SEPARATOR_START})(?:({_STRONG})|({_WEAK}))", re.IGNORECASE)
-# Before the items of a list: "1.", "(2)", "c)", "Step 4:", and at the beginning of a line "-" or "*".
+# Before list items: "1.", "(2)", "c)", "Step 4:", and "-" or "*" at the start of a line.
 _ITEM = re.compile(
     r"(?<!\S)(?:\(?(\d\d?|[a-z])(?:\)|\.(?=\s))|step (\d\d?)\b[:.)]?)\s*", re.IGNORECASE
 )
 _BULLET = re.compile(r"^[ \t]*[-–*•·+][ \t]+", re.MULTILINE)
-# "In our GitLab repo, …" and "zendesk: …" are said of all that follows.
+# A scope applies to all segments: "In our GitLab repo, …", "zendesk: …".
 _SCOPE = re.compile(
     r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I
 )
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
-# A word with a capital that no sentence begins with. What stands before it is looked at where there
-# is a capital, and not everywhere.
+# A capitalized word that does not start a sentence. The lookbehinds follow the capital, because that is
+# faster.
 _NAME = re.compile(r"[A-Z](?<!^.)(?<![.!?:]\s.)(?<![^\s'\"(].)[\w.-]*\w")
 _CAPITAL = re.compile(r"[A-Z]")
-# Names of services are seldom shorter.
+# Service names are rarely shorter.
 _LONG_WORD = re.compile(r"(?<![\w.-])[a-z][\w.-]{2,}\w")
 _MAX_NAME_CHARS: Final = 300
-# A word, and what follows it, with the sign that may begin with.
+# A word and the next one, including a sign that it starts with.
 _WORDS = re.compile(r"([^\W_]+(?:['’][^\W_]+)?)(?=(?:\s+([^\s.,;:!?]+))?)")
-# How far from a joint is looked, how many words may lead to a verb or make an item of an enumeration.
+# Limits of the context of a separator, of the words before a verb, and of an item of an enumeration.
 _CONTEXT_CHARS: Final = 80
 _MAX_LEAD_WORDS: Final = 5
 _MAX_ITEM_WORDS: Final = 2
-# A question of no more words says too little by itself: "how much".
+# A question of so few words is not a segment by itself: "how much".
 _MAX_SHORT_WORDS: Final = 2
-# With a semicolon or a line each, as many words are a need without a verb: "stock price; air quality".
+# Notes between semicolons or lines are segments without a verb: "stock price; air quality".
 _MIN_NOTE_WORDS: Final = 2
 _MAX_NOTE_WORDS: Final = 4
 _NOTE = re.compile(r"(?:[;；](?=\s)|\n)+")
 _MAX_HEADING_WORDS: Final = 6
-_NO_NOTES = re.compile(r"[\d\"'`(\[{:=<>]")
-_NO_NOTE: Final = "i we you they it my our your have had a an the this that of"
-# "We should get …" is a request as well; "and should get …" is none.
+_NON_NOTE_SIGN = re.compile(r"[\d\"'`(\[{:=<>]")
+_NON_NOTE_WORDS: Final = "i we you they it my our your have had a an the this that of"
+# "We should get …" is a request; "and should get …" is not.
 _OBLIGATION = re.compile(r"\W*(?:i|we)\s+(?:should|must)\s", re.I)
-# What may stand before the verb of a request.
+# Words that may precede the verb of a request.
 _LEADS: Final = """
     also and afterwards please finally lastly next so now just can could would you i i'd want need
     to like we let's help me secondly first second third if it's that maybe possibly perhaps kindly
     ideally optionally
 """
 _QUESTIONS: Final = "what which who whose where when how why is are does do did has"
-# With one of these behind it, a verb has an object of its own.
+# Words that start the object of a verb.
 _OPENERS: Final = """
     a an the this that these those my your our his her its their me you him us them it all any both
     each every everything some no new one two three four five ten up out off in on to into from for
     with at about what which who where when how if whether
 """
-# With one of these behind it, a word is no verb: "and design can start".
+# A word before one of these is not a verb: "and design can start".
 _AUXILIARIES: Final = "can could is are was were has have will should must"
-# Verbs that only say how, or which.
+# Verbs that only modify the request before.
 _MODIFIER_VERB = re.compile(
     r"(?:such as|(?:arrange|filter|group|order|page|rank|sort|split) by)\b", re.I
 )
-# In a question: about something that was said before.
+# Pronouns by which a question refers to the one before.
 _PRONOUN = re.compile(
     r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I
 )
 _LEAD: Final = frozenset(_LEADS.split())
 _QUESTION: Final = frozenset(_QUESTIONS.split())
 _OPENER: Final = frozenset(_OPENERS.split())
-_BEHIND_A_SUBJECT: Final = frozenset(_AUXILIARIES.split())
-_IN_NO_NOTE: Final = frozenset(_NO_NOTE.split()) | _QUESTION | _BEHIND_A_SUBJECT
+_AFTER_SUBJECT: Final = frozenset(_AUXILIARIES.split())
+_NOT_IN_NOTE: Final = frozenset(_NON_NOTE_WORDS.split()) | _QUESTION | _AFTER_SUBJECT
 _BEFORE_A_NOUN: Final = _OPENER | VERBS | _LEAD | {""}
 
 
 def split_segments(query: str) -> tuple[str, ...]:
-    """The needs of a query, in its order, each with the scope said of all; one if it is just one."""
-    # Most queries hold nothing that could cut them, which is told much sooner than where to cut.
+    """Return the segments of a query in order, each with the common scope; or the query itself."""
+    # A fast check, because most queries contain no separator.
     if not _SEPARATOR_SIGN.search(query) and _JOINING_WORDS.isdisjoint(
         _LETTERS.findall(query.lower())
     ):
@@ -120,10 +120,12 @@ def split_segments(query: str) -> tuple[str, ...]:
     shared = scope.group(1).strip(" ,:") if scope else ""
     body = text[scope.end() :] if scope else text
     first = _WORD.search(body, find_request_start(body))
-    # Where the first request begins with a gerund that is no noun, the others do.
-    is_doing = first is not None and first.group().lower() in GERUNDS and _has_object(body, first)
+    # If the first request starts with a gerund that has an object, the others do too.
+    uses_gerunds = (
+        first is not None and first.group().lower() in GERUNDS and _has_object(body, first)
+    )
     has_head = _match_request(shared) is not None
-    pieces = _split_requests(body, GERUNDS, has_head) if is_doing else []
+    pieces = _split_requests(body, GERUNDS, has_head) if uses_gerunds else []
     if len(pieces) < 2:
         pieces = _split_requests(body, VERBS, has_head) or _split_notes(body)
     if len(pieces) < 2:
@@ -133,50 +135,48 @@ def split_segments(query: str) -> tuple[str, ...]:
 
 
 def find_names(query: str) -> tuple[str, ...]:
-    """The names that a query mentions, as far as capitals tell: of services, places, people."""
-    # Where everything is in capitals, capitals tell nothing.
+    """Return the capitalized names in a query: of services, places, people."""
+    # In an all-uppercase text, capitals mean nothing.
     if not _CAPITAL.search(query, 1) or query.isupper():
         return ()
     return tuple(dict.fromkeys(_NAME.findall(query)))
 
 
 def find_long_words(query: str) -> tuple[str, ...]:
-    """The words of a query in small letters that may be names, as far as their length tells.
+    """Return the lowercase words of a query that are long enough to be names.
 
-    Not those that a minus rules out, and none further on than is read.
+    Words excluded by a minus sign, and words far into the query, are left out.
     """
     return tuple(dict.fromkeys(_LONG_WORD.findall(query, 0, _MAX_NAME_CHARS)))
 
 
 def _mark_list_items(query: str) -> str:
-    """A query with a sign of ours before each item of a list, and without what numbers it."""
+    """Return a query with a mark instead of the number or bullet of each list item."""
     items: list[re.Match[str]] = []
     is_lettered = False
     for found in _ITEM.finditer(query):
         number = (found.group(1) or found.group(2)).lower()
         is_lettered = is_lettered if items else number == "a"
-        awaited = chr(ord("a") + len(items)) if is_lettered else str(len(items) + 1)
-        # Only what is counted from the first on is a list, if it begins as one or is of requests:
-        # "room 12) and seat b)" is none.
+        expected = chr(ord("a") + len(items)) if is_lettered else str(len(items) + 1)
+        # A list is numbered from the first item on, and follows a heading or consists of requests:
+        # "room 12) and seat b)" is not a list.
         is_item = (
             items
             or _is_list_heading(query[: found.start()])
             or _match_request(query[found.end() :])
         )
-        if number == awaited and is_item:
+        if number == expected and is_item:
             items.append(found)
     if len(items) > 1:
-        begins_at = [0, *(item.end() for item in items)]
+        starts = [0, *(item.end() for item in items)]
         ends = [*(item.start() for item in items), None]
-        query = _ITEM_MARK.join(
-            query[begin:end] for begin, end in zip(begins_at, ends, strict=True)
-        )
+        query = _ITEM_MARK.join(query[begin:end] for begin, end in zip(starts, ends, strict=True))
     text, count = _BULLET.subn(_ITEM_MARK, query)
     return text if count != 1 else _BULLET.sub("", query)
 
 
 def _is_list_heading(text: str) -> bool:
-    """Whether a list may follow a text: there is none, it ends its line, or it is a short heading."""
+    """Return whether a list may follow a text: it is empty, ends its line, or is a short heading."""
     text = text.rstrip(" \t")
     is_heading = (
         text.endswith(":") and len(text[: _CONTEXT_CHARS + 1].split()) <= _MAX_HEADING_WORDS
@@ -185,23 +185,23 @@ def _is_list_heading(text: str) -> bool:
 
 
 def _split_requests(text: str, verbs: frozenset[str], has_head: bool) -> list[str]:
-    """The requests of a text, each with what was said before it that asks for nothing by itself.
+    """Return the requests of a text, each with the text before it that is no request by itself.
 
-    `has_head` says that a request stands before the text.
+    `has_head` says that a request precedes the text.
     """
     pieces: list[str] = []
-    told = ""
-    begin = passed = 0
+    pending = ""
+    begin = last_weak = 0
     was_question = is_item = False
     for cut in (*_SEPARATOR.finditer(text), None):
         if cut is not None and cut.group(2) is not None:
             before = _WORD.findall(
                 text[max(begin, cut.start() - _CONTEXT_CHARS) : cut.start()].lower()
             )
-            between = _WORD.findall(text[passed : cut.start()]) if passed > begin else ()
+            between = _WORD.findall(text[last_weak : cut.start()]) if last_weak > begin else ()
             after = text[cut.end() : cut.end() + _CONTEXT_CHARS]
             if not _separates_requests(before, after, 1 <= len(between) <= _MAX_ITEM_WORDS, verbs):
-                passed = cut.end()
+                last_weak = cut.end()
                 continue
         piece = text[begin : cut.start() if cut else None].strip(" ,;.!?")
         begin = cut.end() if cut else begin
@@ -210,46 +210,46 @@ def _split_requests(text: str, verbs: frozenset[str], has_head: bool) -> list[st
             is_item = is_item or was_item
             continue
         request = _match_request(piece, verbs)
-        told = f"{told} {piece}".strip()
+        pending = f"{pending} {piece}".strip()
         count = len(_WORD.findall(piece, find_request_start(piece)))
-        # What a request lists belongs to it: "make a shopping list with - milk - eggs".
+        # List items after a request belong to it: "make a shopping list with - milk - eggs".
         is_listed = was_item and not has_head
         has_head = has_head or (request is not None and not was_item)
         if not is_listed and (request is None or count < _MIN_WORDS):
             continue
         is_question = request is not None and _is_question_word(request.group(1).lower())
-        # "When did it start, how long did it take": the second asks more about the same.
+        # "When did it start, how long did it take": the second question is about the same thing.
         if was_question and is_question and (count <= _MAX_SHORT_WORDS or _PRONOUN.search(piece)):
-            pieces[-1] = f"{pieces[-1]} {told}"
+            pieces[-1] = f"{pieces[-1]} {pending}"
         else:
-            pieces.append(told)
-        told, was_question = "", is_question
-    if told and pieces:
-        pieces[-1] = f"{pieces[-1]} {told}"
+            pieces.append(pending)
+        pending, was_question = "", is_question
+    if pending and pieces:
+        pieces[-1] = f"{pieces[-1]} {pending}"
     return pieces
 
 
 def _split_notes(text: str) -> list[str]:
-    """The needs of a text that just notes each in a few words, with a semicolon or a line each."""
-    if _NO_NOTES.search(text):
+    """Return the short notes that a text consists of; none if it has other pieces."""
+    if _NON_NOTE_SIGN.search(text):
         return []
     notes = [note for note in map(str.strip, _NOTE.split(text)) if note]
     for note in notes:
         words = _WORD.findall(note.lower())
         is_short = _MIN_NOTE_WORDS <= len(words) <= _MAX_NOTE_WORDS
-        if not is_short or not _IN_NO_NOTE.isdisjoint(words):
+        if not is_short or not _NOT_IN_NOTE.isdisjoint(words):
             return []
     return notes
 
 
 def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | None:
-    """The word by which a text begins a request, and the word behind it; None if it begins none."""
+    """Return the verb or question word that starts a request, and the next word; None if none does."""
     begin = find_request_start(text)
     if begin:
-        # Whatever a tool is looked for to do is a request.
+        # The task of a requested tool is a request, whatever it starts with.
         return _WORDS.search(text, begin)
-    ought = _OBLIGATION.match(text)
-    begin = ought.end() if ought else 0
+    obligation = _OBLIGATION.match(text)
+    begin = obligation.end() if obligation else 0
     for found in islice(_WORDS.finditer(text, begin, _CONTEXT_CHARS), _MAX_LEAD_WORDS + 1):
         word = found.group(1).lower().replace("’", "'")
         if word in verbs or (verbs is VERBS and _is_question_word(word)):
@@ -260,12 +260,12 @@ def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | 
 
 
 def _starts_object(word: str) -> bool:
-    """Whether a word begins what a verb before it is about, and is not named by it."""
+    """Return whether a word starts the object of a verb, rather than a compound noun."""
     return word in _OPENER or not (word.isalpha() and word.islower())
 
 
 def _has_object(text: str, gerund: re.Match[str]) -> bool:
-    """Whether a gerund has an object: "getting the weather" has one, "shipping costs" are a noun."""
+    """Return whether a gerund has an object: "getting the weather" does, "shipping costs" does not."""
     follows = _WORDS.match(text, gerund.start())
     return follows is not None and bool(follows.group(2)) and _starts_object(follows.group(2))
 
@@ -277,18 +277,18 @@ def _is_question_word(word: str) -> bool:
 def _separates_requests(
     before: list[str], after: str, is_listed: bool, verbs: frozenset[str]
 ) -> bool:
-    """Whether a weak joint parts two needs: a request begins behind it, and not just a noun."""
+    """Return whether a weak separator is followed by a request, and not just by a noun."""
     request = _match_request(after, verbs)
     if request is None:
         return False
-    is_led = _WORD.search(after, 0, request.start()) is not None
+    has_lead = _WORD.search(after, 0, request.start()) is not None
     verb, follows = request.group(1).lower(), request.group(2) or ""
-    if verb in verbs and follows in _BEHIND_A_SUBJECT:
+    if verb in verbs and follows in _AFTER_SUBJECT:
         return False
     has_object = _starts_object(follows)
     if verbs is GERUNDS:
-        return is_led or has_object
-    if is_led or _is_question_word(verb) or has_object or not before:
+        return has_lead or has_object
+    if has_lead or _is_question_word(verb) or has_object or not before:
         return True
     # "a first, last and display name", "win rates and pick rates", "the start and stop time"
     *_, earlier, last = "", *before

@@ -1,4 +1,4 @@
-"""Verbs by which requests begin, most of them English, and their gerunds."""
+"""Verbs that start requests, most of them English, and their gerunds."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _VERBS: Final = """
 
 
 def _build_gerunds(verb: str) -> set[str]:
-    """The forms that may be that of a verb: "creating", "getting"; some are none, which harms nobody."""
+    """Return possible gerunds of a verb, such as "creating" and "getting"; extra forms do no harm."""
     return {f"{verb}ing", f"{verb.removesuffix('e')}ing", f"{verb}{verb[-1]}ing"}
 
 
