@@ -1,4 +1,4 @@
-"""What passes between a model and its tools: calls, and what comes back."""
+"""Tool calls of a model, and their results."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from toolcrib.core.tool import Tool
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call as the model made it. `arguments` is None where it did not send a JSON object.
+    """A call as the model made it. `arguments` is None if the model did not send a JSON object.
 
-    `is_search` is set where the provider has a shape of its own for asking us to search, `namespace`
-    where it says in which group of tools the name is meant.
+    `is_search` is set if the provider has a separate type of call for tool search, `namespace` if it
+    names the group of tools that the name belongs to.
     """
 
     id: str
@@ -26,7 +26,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a tool gave back, as text; an error is one that the model can act on."""
+    """The result of a tool as text. The text of an error tells the model what to do."""
 
     text: str
     is_error: bool = False
@@ -34,7 +34,7 @@ class CallResult:
 
 @dataclass(frozen=True, slots=True)
 class CallReply:
-    """The reply to one call. `found` are the tools that a search revealed, `names` their names."""
+    """The reply to one call. `found_tools` are the tools that a search revealed."""
 
     call: ToolCall
     text: str
@@ -44,11 +44,11 @@ class CallReply:
 
 @dataclass(frozen=True, slots=True)
 class PastCall:
-    """A call found in a history, with what came back, as far as the history still has it.
+    """A call in a conversation history, with its result if the history still contains it.
 
-    `names` are the tools that the reply refers to in the provider's own way. `is_error` is set where
-    the provider has a way of saying so. `is_hosted` is set where the provider itself has searched:
-    nobody called us, but those tools are known since.
+    `names` are the tools that the result refers to in the provider's format. `is_error` is set if
+    the provider's format marks errors. `is_hosted_search` is set for a search that the provider ran
+    itself, which also reveals tools.
     """
 
     call: ToolCall
@@ -59,10 +59,10 @@ class PastCall:
 
 
 class ToolRunner(Protocol):
-    """Something that runs tools, such as a registry of Python functions."""
+    """Runs tools, such as a registry of Python functions."""
 
     def has_tool(self, name: str) -> bool:
-        """Whether it runs the tool with this id."""
+        """Return whether it runs the tool with this id."""
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> CallResult:
-        """Run it. Failures are results too; only what nobody foresaw raises."""
+        """Run a tool. A failure of the tool is returned as an error result."""

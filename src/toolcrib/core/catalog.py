@@ -1,4 +1,4 @@
-"""The tools there are: ordered, unchanging, and cheap to change into the next version."""
+"""The catalog: an ordered, immutable set of tools with cheap successors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from toolcrib.errors import DuplicateTool, InvalidTool, UnknownTool
 
 @dataclass(frozen=True, slots=True)
 class CatalogDiff:
-    """What lies between two catalogs, in the order of the later one."""
+    """The difference between two catalogs, in the order of the later one."""
 
     added: tuple[Tool, ...]
     changed: tuple[Tool, ...]
@@ -30,10 +30,9 @@ class CatalogDiff:
 class Catalog:
     """An ordered set of tools, by id.
 
-    Each tool stands in a numbered *slot*; slots are what an index knows tools by. A successor
-    (`with_tools`, `without`) shares its ancestor's table and keeps a small table of changed slots
-    on top of it, so that changing one tool of a million touches one slot, and an index can ask
-    which slots those are (`changed_slots`).
+    Each tool has a numbered *slot*, which identifies it in every index. A successor (`with_tools`,
+    `without`) shares the table of its ancestor and adds a small table of changed slots, so that
+    changing one tool of a million is cheap. `changed_slots` returns those slots to an index.
     """
 
     def __init__(self, tools: Iterable[Tool] = ()) -> None:
@@ -55,7 +54,7 @@ class Catalog:
         self._changes: dict[int, Tool | None] = {}
         self._changed_ids: dict[str, int | None] = {}
         self._length = self._span = len(self._base)
-        # Catalogs of one descent number their slots alike.
+        # Catalogs of one lineage have the same slot numbers.
         self._lineage = object()
 
     def __len__(self) -> int:
@@ -86,73 +85,73 @@ class Catalog:
         return f"Catalog({self._length} tools)"
 
     def get(self, id: str) -> Tool | None:
-        """The tool with this id, if there is one."""
+        """Return the tool with this id, if there is one."""
         slot = self.slot(id)
         return None if slot is None else self.tool_at(slot)
 
     @property
     def slot_count(self) -> int:
-        """How many slots there are, empty ones included."""
+        """The number of slots, including empty ones."""
         return self._span
 
     def slot(self, id: str) -> int | None:
-        """Where the tool with this id stands."""
+        """Return the slot of the tool with this id."""
         if id in self._changed_ids:
             return self._changed_ids[id]
         return self._base_slots.get(id)
 
     def tool_at(self, slot: int) -> Tool | None:
-        """The tool in a slot; None where a tool has been removed."""
+        """Return the tool in a slot; None if it has been removed."""
         if slot in self._changes:
             return self._changes[slot]
         return self._base[slot] if slot < len(self._base) else None
 
     @cached_property
     def occupied_mask(self) -> NDArray[np.bool_]:
-        """Which slots hold a tool."""
+        """Which slots contain a tool."""
         if self._length == self._span:
             return np.ones(self._span, np.bool_)
         return np.array([self.tool_at(slot) is not None for slot in range(self._span)], np.bool_)
 
     @cached_property
     def version(self) -> str:
-        """A digest of the tools in their order: equal for equal catalogs, on every machine."""
+        """A digest of the tools in order, equal for equal catalogs on every machine."""
         digest = hashlib.blake2b(digest_size=16)
         for tool in self:
             digest.update(tool.fingerprint.encode())
         return digest.hexdigest()
 
     def with_tools(self, tools: Iterable[Tool]) -> Catalog:
-        """A successor in which these tools stand: known ids in their old place, new ones last."""
+        """Return a catalog with these tools added. A tool with a known id replaces the old one."""
         changes: dict[int, Tool | None] = {}
-        moved: dict[str, int | None] = {}
+        changed_ids: dict[str, int | None] = {}
         span = self._span
         for tool in tools:
             slot = self.slot(tool.id)
-            if tool.id in moved:
+            if tool.id in changed_ids:
                 raise DuplicateTool(f"two of the tools to add have the id {tool.id!r}")
             if slot is None:
                 slot, span = span, span + 1
             changes[slot] = tool
-            moved[tool.id] = slot
-        return self._successor(changes, moved, span)
+            changed_ids[tool.id] = slot
+        return self._successor(changes, changed_ids, span)
 
     def without(self, ids: Iterable[str]) -> Catalog:
-        """A successor that lacks these tools."""
+        """Return a catalog without these tools."""
         changes: dict[int, Tool | None] = {}
-        moved: dict[str, int | None] = {}
+        changed_ids: dict[str, int | None] = {}
         for id in (ids,) if isinstance(ids, str) else ids:
             slot = self.slot(id)
             if slot is None:
                 raise UnknownTool(f"no tool {id!r} in this catalog of {self._length}")
             changes[slot] = None
-            moved[id] = None
-        return self._successor(changes, moved, self._span)
+            changed_ids[id] = None
+        return self._successor(changes, changed_ids, self._span)
 
     def changed_slots(self, since: Catalog) -> list[int] | None:
-        """The slots in which this catalog differs from an earlier one of the same descent.
+        """Return the slots in which this catalog differs from an earlier one.
 
-        None means that the two number their slots differently: an index has to be fitted anew.
+        None means that the slot numbers of the two are unrelated, so an index has to be fitted again.
         """
         if self._lineage is not since._lineage:
             return None
@@ -162,7 +161,7 @@ class Catalog:
         return [slot for slot in slots if self.tool_at(slot) is not since.tool_at(slot)]
 
     def difference(self, earlier: Catalog) -> CatalogDiff:
-        """What was added, changed and removed since an earlier catalog."""
+        """Return the tools added, changed and removed since an earlier catalog."""
         slots = self.changed_slots(earlier)
         if slots is None:
             now, before = [*self], [*earlier]
@@ -170,35 +169,35 @@ class Catalog:
             now = [tool for slot in slots if (tool := self.tool_at(slot))]
             before = [tool for slot in slots if (tool := earlier.tool_at(slot))]
         known = {tool.id: tool for tool in before}
-        kept = {tool.id for tool in now}
+        current_ids = {tool.id for tool in now}
         return CatalogDiff(
             added=tuple(tool for tool in now if tool.id not in known),
             changed=tuple(tool for tool in now if known.get(tool.id, tool) != tool),
-            removed=tuple(tool for tool in before if tool.id not in kept),
+            removed=tuple(tool for tool in before if tool.id not in current_ids),
         )
 
     def _successor(
-        self, changes: dict[int, Tool | None], moved: dict[str, int | None], span: int
+        self, changes: dict[int, Tool | None], changed_ids: dict[str, int | None], span: int
     ) -> Catalog:
-        later = Catalog.__new__(Catalog)
-        later._base = self._base
-        later._base_slots = self._base_slots
-        later._changes = {**self._changes, **changes}
-        later._changed_ids = {**self._changed_ids, **moved}
-        later._span = span
-        later._lineage = self._lineage
-        later._length = self._length
+        successor = Catalog.__new__(Catalog)
+        successor._base = self._base
+        successor._base_slots = self._base_slots
+        successor._changes = {**self._changes, **changes}
+        successor._changed_ids = {**self._changed_ids, **changed_ids}
+        successor._span = span
+        successor._lineage = self._lineage
+        successor._length = self._length
         for slot, tool in changes.items():
-            later._length += (tool is not None) - (self.tool_at(slot) is not None)
-        if span > 2 * later._length + 1_000:
-            # Mostly holes, as after many servers have come and gone: number the slots anew.
-            return Catalog(later)
-        if len(later._changes) > 256 + 4 * math.isqrt(span):
-            later._rebase()
-        return later
+            successor._length += (tool is not None) - (self.tool_at(slot) is not None)
+        if span > 2 * successor._length + 1_000:
+            # Most slots are empty, after many changes: assign new slot numbers.
+            return Catalog(successor)
+        if len(successor._changes) > 256 + 4 * math.isqrt(span):
+            successor._rebase()
+        return successor
 
     def _rebase(self) -> None:
-        """Make a new base of the changes, which are copied with every successor, under the same slots."""
+        """Merge the changes, which every successor copies, into a new base with the same slots."""
         self._base = [self.tool_at(slot) for slot in range(self._span)]
         self._base_slots = {tool.id: slot for slot, tool in enumerate(self._base) if tool}
         self._changes = {}

@@ -1,4 +1,4 @@
-"""Reading JSON Schema: what a tool's parameters are called and what they say."""
+"""Read the parameters of a tool from its JSON Schema."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-# A schema is somebody else's data: it may be huge, deep, refer to itself, or fan out without end.
+# Schemas are untrusted: they may be huge, deep, recursive, or expand exponentially.
 MAX_PARAMETERS: Final = 1_000
 MAX_DEPTH: Final = 12
 MAX_CHOICES: Final = 50
@@ -15,7 +15,7 @@ MAX_STEPS: Final = 10_000
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _BRANCHES = ("then", "else")
 _INNER_KEYWORDS = ("items", "additionalProperties", *_BRANCHES)
-# Most schemas of parameters have none of these, and then there is nothing below them.
+# A schema without any of these keywords has no nested parameters.
 _NESTING_KEYWORDS = frozenset(
     {"$ref", "properties", "prefixItems", *_ALTERNATIVES, *_INNER_KEYWORDS}
 )
@@ -26,7 +26,7 @@ _Schema = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument, or one field inside an argument (`path` is then `address.city`)."""
+    """One argument, or one field of an argument, with a `path` such as `address.city`."""
 
     name: str
     path: str
@@ -37,10 +37,10 @@ class Parameter:
 
 
 def list_parameters(schema: _Schema, limit: int = MAX_PARAMETERS) -> tuple[Parameter, ...]:
-    """The first parameters of a schema, nested ones included, in the order of the schema."""
+    """Return the first parameters of a schema in order, including nested ones."""
     found: dict[str, Parameter] = {}
     for parameter in _SchemaReader(schema).walk(schema, "", frozenset(), 0):
-        # Alternatives may declare one parameter twice: the first that says something is kept.
+        # Alternatives may declare a parameter twice; the first with a description is used.
         known = found.get(parameter.path)
         if known is None or (not known.description and parameter.description):
             found[parameter.path] = parameter
@@ -50,21 +50,21 @@ def list_parameters(schema: _Schema, limit: int = MAX_PARAMETERS) -> tuple[Param
 
 
 def render_signature(name: str, schema: _Schema) -> str:
-    """One line that says how to call a tool: `send(to: string, cc?: string[])`."""
+    """Return the signature of a tool in one line: `send(to: string, cc?: string[])`."""
     top = [parameter for parameter in list_parameters(schema) if parameter.path == parameter.name]
     shown = (f"{p.name}{'' if p.is_required else '?'}: {p.type}" for p in top)
     return f"{name}({', '.join(shown)})"
 
 
 def render_type(schema: object, root: _Schema | None = None) -> str:
-    """A short name of the type a schema describes, such as `string`, `integer[]` or `a | b`."""
+    """Return a short name of a schema's type, such as `string`, `integer[]` or `a | b`."""
     if not isinstance(schema, dict):
         return "any"
     return _SchemaReader(schema if root is None else root).type_name(schema, 0)
 
 
 class _SchemaReader:
-    """Reads one schema, within a number of steps that no fan of references can multiply."""
+    """Reads one schema, within a limited number of steps."""
 
     def __init__(self, root: _Schema) -> None:
         self._root = root
@@ -73,7 +73,7 @@ class _SchemaReader:
     def walk(
         self, schema: _Schema, path: str, seen: frozenset[str], depth: int
     ) -> Iterator[Parameter]:
-        """The parameters below a schema. `seen` are the references on the way: cycles end."""
+        """Yield the parameters of a schema. `seen` are the references followed so far, to stop cycles."""
         if depth > MAX_DEPTH or self._is_exhausted():
             return
         reference = schema.get("$ref")
@@ -85,34 +85,34 @@ class _SchemaReader:
         properties = schema.get("properties")
         if isinstance(properties, dict):
             required = schema.get("required")
-            needed = set(map(str, required)) if isinstance(required, list) else set()
+            required_names = set(map(str, required)) if isinstance(required, list) else set()
             for name, inner in properties.items():
-                below = f"{path}.{name}" if path else str(name)
-                # `true` is a schema too: anything goes.
+                inner_path = f"{path}.{name}" if path else str(name)
+                # `true` is a schema that allows any value.
                 inner = inner if isinstance(inner, dict) else {}
-                yield self._build_parameter(str(name), below, inner, name in needed)
+                yield self._build_parameter(str(name), inner_path, inner, name in required_names)
                 if not _NESTING_KEYWORDS.isdisjoint(inner):
-                    yield from self.walk(inner, below, seen, depth + 1)
+                    yield from self.walk(inner, inner_path, seen, depth + 1)
         for inner in _inner_schemas(schema):
             yield from self.walk(inner, path, seen, depth + 1)
 
     def type_name(self, schema: _Schema, depth: int) -> str:
-        """A short name of the type."""
+        """Return a short name of the type."""
         schema = self._resolve(schema)
-        kind = schema.get("type")
-        if isinstance(kind, str) and kind != "array":
-            return kind
-        ends = depth >= MAX_DEPTH or self._is_exhausted()
-        if isinstance(kind, list):
-            return " | ".join(str(one) for one in kind) or "any"
-        if kind == "array":
+        type_value = schema.get("type")
+        if isinstance(type_value, str) and type_value != "array":
+            return type_value
+        is_last_level = depth >= MAX_DEPTH or self._is_exhausted()
+        if isinstance(type_value, list):
+            return " | ".join(str(one) for one in type_value) or "any"
+        if type_value == "array":
             items = schema.get("items")
             inner = "any"
-            if isinstance(items, dict) and not ends:
+            if isinstance(items, dict) and not is_last_level:
                 inner = self.type_name(items, depth + 1)
             return f"({inner})[]" if "|" in inner else f"{inner}[]"
         for key in _ALTERNATIVES:
-            if isinstance(schema.get(key), list) and not ends:
+            if isinstance(schema.get(key), list) and not is_last_level:
                 some = [one for one in schema[key] if isinstance(one, dict)]
                 names = [self.type_name(one, depth + 1) for one in some]
                 return " | ".join(dict.fromkeys(names)) or "any"
@@ -125,11 +125,11 @@ class _SchemaReader:
         texts = (schema.get("description"), target.get("description"), target.get("title"))
         description = next((text for text in texts if isinstance(text, str) and text), "")
         choices = () if _CHOICE_KEYWORDS.isdisjoint(target) else _choices(target)
-        kind = self.type_name(target, 0)
-        return Parameter(name, path, kind, description, choices, required)
+        type_value = self.type_name(target, 0)
+        return Parameter(name, path, type_value, description, choices, required)
 
     def _resolve(self, schema: _Schema) -> _Schema:
-        """The schema a local `$ref` leads to; one that leads nowhere, or out, is left alone."""
+        """Return the target of a local `$ref`; the schema itself if it has none that can be resolved."""
         for _ in range(MAX_DEPTH):
             reference = schema.get("$ref")
             if not isinstance(reference, str) or not (reference + "/").startswith("#/"):
@@ -149,11 +149,11 @@ class _SchemaReader:
 
 
 def _inner_schemas(schema: _Schema) -> Iterator[_Schema]:
-    """Schemas inside this one whose properties belong to the same path."""
+    """Yield the schemas inside this one whose properties belong to the same path."""
     for key in _ALTERNATIVES:
-        many = schema.get(key)
-        if isinstance(many, list):
-            yield from (one for one in many if isinstance(one, dict))
+        alternatives = schema.get(key)
+        if isinstance(alternatives, list):
+            yield from (one for one in alternatives if isinstance(one, dict))
     for key in _INNER_KEYWORDS:
         one = schema.get(key)
         if isinstance(one, dict):
@@ -164,7 +164,7 @@ def _inner_schemas(schema: _Schema) -> Iterator[_Schema]:
 
 
 def _choices(schema: _Schema) -> tuple[str, ...]:
-    """The values a parameter may take, of itself or of its items."""
+    """Return the allowed values of a parameter or of its items."""
     items = schema.get("items")
     for one in (schema, items if isinstance(items, dict) else {}):
         values = one.get("enum")

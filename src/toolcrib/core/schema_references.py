@@ -1,8 +1,8 @@
-"""Where the references inside a JSON Schema may lead.
+"""Resolve the references inside a JSON Schema.
 
-The versions of JSON Schema disagree on what gives a part of a schema an address of its own, and so
-on where a path inside it begins. Whoever bounds the work of a validator must not guess too little:
-a reference leads here to every place that one of them could mean.
+The versions of JSON Schema disagree on what gives a part of a schema its own base URI, and so on how a
+path is resolved. To bound the work of a validator, a reference resolves here to every part that any
+version could mean.
 """
 
 from __future__ import annotations
@@ -13,93 +13,93 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-# The parts with an address that a place lies in, the innermost first; the last is the whole schema.
+# The parts with a base URI that enclose a location, innermost first; the last is the whole schema.
 BaseParts = tuple[Mapping[str, Any], ...]
 PartLocation = tuple[object, BaseParts]
 
-# Deeper inside each other than this no address is followed.
+# Base URIs nested deeper than this are not resolved.
 MAX_BASE_DEPTH: Final = 8
 
-# A validator knows the schemas that live there, and we do not.
+# A validator knows the schemas of this host; their content is not available here.
 _META_SCHEMA_HOST: Final = "json-schema.org"
 _ENCODED: Final = re.compile("(?:%[0-9A-Fa-f]{2})+")
 
 
 class SchemaDocument:
-    """A schema as plain JSON, in which references can be followed."""
+    """A schema as plain JSON, with its references."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.root: PartLocation = (root, (root,))
 
     def resolve_references(
-        self, part: Mapping[str, Any], homes: BaseParts
+        self, part: Mapping[str, Any], bases: BaseParts
     ) -> Iterator[list[PartLocation]]:
-        """For each reference of a part the places it may lead to; none if that is not known."""
+        """Yield the possible targets of each reference of a part; an empty list if unknown."""
         for keyword in ("$ref", "$dynamicRef"):
             if isinstance(part.get(keyword), str):
-                yield self._resolve(part[keyword], homes)
+                yield self._resolve(part[keyword], bases)
         if "$recursiveRef" in part:
             yield [
                 self.root,
-                *(place for some in self._parts_by_address.values() for place in some),
+                *(location for some in self._parts_by_address.values() for location in some),
             ]
 
-    def _resolve(self, reference: str, homes: BaseParts) -> list[PartLocation]:
+    def _resolve(self, reference: str, bases: BaseParts) -> list[PartLocation]:
         address, _, encoded = reference.partition("#")
         fragment = _decode_percent(encoded)
-        if len(homes) > MAX_BASE_DEPTH:
+        if len(bases) > MAX_BASE_DEPTH:
             return []
         if fragment and not fragment.startswith("/"):
             return self._parts_by_anchor.get(fragment, [])
-        starts: list[PartLocation] = [(home, homes) for home in homes]
+        starts: list[PartLocation] = [(base, bases) for base in bases]
         if address:
             starts = self._parts_by_address.get(_address_ending(address), [])
         found = (_follow_path(start, fragment) for start in starts)
-        return [place for place in found if place[0] is not None]
+        return [location for location in found if location[0] is not None]
 
     @cached_property
     def _parts_by_address(self) -> dict[str, list[PartLocation]]:
-        """The parts with an address, by what it ends in: to that any relative address leads."""
+        """The parts with an id, by the last segment of its path, which relative references end in."""
         found: dict[str, list[PartLocation]] = defaultdict(list)
-        for part, homes in self._parts:
+        for part, bases in self._parts:
             for address in (text.partition("#")[0] for text in _ids(part)):
                 if _META_SCHEMA_HOST in _normalize_address(address):
                     return {}
                 if ending := _address_ending(address):
-                    found[ending].append((part, homes))
+                    found[ending].append((part, bases))
         return found
 
     @cached_property
     def _parts_by_anchor(self) -> dict[str, list[PartLocation]]:
-        """The parts that have a name, by it."""
+        """The parts with an anchor, by its name."""
         found: dict[str, list[PartLocation]] = defaultdict(list)
-        for part, homes in self._parts:
+        for part, bases in self._parts:
             names = [part.get("$anchor"), part.get("$dynamicAnchor")]
             names += [text.partition("#")[2] for text in _ids(part)]
             for name in filter(None, names):
-                found[str(name)].append((part, homes))
+                found[str(name)].append((part, bases))
         return found
 
     @property
     def _parts(self) -> Iterator[tuple[Mapping[str, Any], BaseParts]]:
-        """Everything that could be a schema."""
+        """Every object that could be a schema, with its base parts."""
         waiting = [self.root]
         while waiting:
-            part, homes = waiting.pop()
+            part, bases = waiting.pop()
             if isinstance(part, Mapping):
-                homes = enter_part(part, homes)
-                yield part, homes
-                waiting.extend((inner, homes) for inner in part.values())
+                bases = enter_part(part, bases)
+                yield part, bases
+                waiting.extend((inner, bases) for inner in part.values())
             elif isinstance(part, list):
-                waiting.extend((inner, homes) for inner in part)
+                waiting.extend((inner, bases) for inner in part)
 
 
-def enter_part(part: object, homes: BaseParts) -> BaseParts:
-    """The homes of what is inside a part."""
+def enter_part(part: object, bases: BaseParts) -> BaseParts:
+    """Return the base parts of what is inside a part."""
     if not isinstance(part, Mapping) or not any(text.partition("#")[0] for text in _ids(part)):
-        return homes
-    is_new = all(part is not home for home in homes) and len(homes) <= MAX_BASE_DEPTH
-    return (part, *homes) if is_new else homes
+        return bases
+    is_new = all(part is not base for base in bases) and len(bases) <= MAX_BASE_DEPTH
+    return (part, *bases) if is_new else bases
 
 
 def _ids(part: Mapping[str, Any]) -> list[str]:
@@ -107,7 +107,7 @@ def _ids(part: Mapping[str, Any]) -> list[str]:
 
 
 def _address_ending(address: str) -> str:
-    """What stays of an address wherever it is read from; empty if nothing is sure to."""
+    """Return the part of an address that does not depend on its base; empty if there is none."""
     plain = _normalize_address(address)
     ending = plain.rpartition("/")[2]
     return "" if "?" in plain or _META_SCHEMA_HOST in plain or ending in {".", ".."} else ending
@@ -118,19 +118,19 @@ def _normalize_address(address: str) -> str:
 
 
 def _decode_percent(text: str) -> str:
-    """Text of an address without its percent signs."""
+    """Return the text of an address with percent-encoding decoded."""
     return _ENCODED.sub(
-        lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text
+        lambda match: bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace"), text
     )
 
 
-def _follow_path(place: PartLocation, path: str) -> PartLocation:
-    target, homes = place
+def _follow_path(location: PartLocation, path: str) -> PartLocation:
+    target, bases = location
     for step in path.split("/")[1:]:
-        homes = enter_part(target, homes)
+        bases = enter_part(target, bases)
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(target, list):
             target = {str(at): one for at, one in enumerate(target)}.get(name)
         else:
             target = target.get(name) if isinstance(target, Mapping) else None
-    return target, homes
+    return target, bases

@@ -1,4 +1,4 @@
-"""Text into terms, the same way for tools and for queries."""
+"""Split text into words and terms, in the same way for tools and queries."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
 _ASCII_KEY = {
     code: char.lower() if char.isalnum() else None for code, char in enumerate(map(chr, range(128)))
 }
-# Vowel signs and other marks belong to the word they stand in (`हिन्दी` is one word), which
-# `\w` of the standard library does not know.
+# Vowel signs and other marks are part of a word (`हिन्दी` is one word); `\w` of the standard library
+# does not match them.
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
-# `HTTPGetURLs` is HTTP, Get, URLs.
+# Splits `HTTPGetURLs` into HTTP, Get, URLs.
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Scripts written without spaces between words.
 _UNSPACED_SCRIPT = regex.compile(
@@ -30,7 +30,7 @@ _ACCENT = re.compile("[\u0300-\u036f]")
 
 _stem = Stemmer.Stemmer("english", maxCacheSize=0).stemWord
 
-# Words that say nothing about a tool, with what is left of contractions (`don't`, `I'll`).
+# Common words without meaning for search, and the parts of contractions (`don't`, `I'll`).
 _STOP_WORDS: Final = """
     a able about after all also am an and any are as at be because been before being both but by
     can could couldn d did didn do does doesn doing don each either every for from going got had
@@ -44,9 +44,9 @@ _STOP_WORDS: Final = """
 
 
 class TextWord(NamedTuple):
-    """One written word: the term it makes as a whole, and the terms of its parts.
+    """A word of a text, its term as a whole, and the terms of its parts.
 
-    `GitHub` is the whole `github` and the parts `git`, `hub`; a plain word is its own only part.
+    `GitHub` has the whole `github` and the parts `git`, `hub`; a plain word has itself as only part.
     """
 
     original: str
@@ -55,7 +55,7 @@ class TextWord(NamedTuple):
 
 
 def split_words(text: str) -> list[TextWord]:
-    """The words of a text, in order: split at everything but letters, digits and marks."""
+    """Return the words of a text in order, split at everything but letters, digits and marks."""
     if text.isascii():
         return list(map(_analyze_word, _ASCII_WORD.findall(text)))
     return [
@@ -66,10 +66,10 @@ def split_words(text: str) -> list[TextWord]:
 
 
 def normalize_name(name: str) -> str:
-    """A name without its case and style: `sendEmail`, `send-email`, `Send email` are one."""
+    """Return a key that is the same for all case styles: `sendEmail`, `send-email`, `Send email`."""
     if name.isascii():
         return name.translate(_ASCII_KEY)
-    # A name of nothing but signs, such as an emoji, is its own key.
+    # A name without letters and digits, such as an emoji, is its own key.
     return "".join(_WORD.findall(_strip_accents(name))).casefold() or name.casefold()
 
 
@@ -83,7 +83,7 @@ def _analyze_word(text: str) -> TextWord:
     parts = _PART.findall(text)
     if len(parts) < 2:
         return TextWord(text, whole, (whole,))
-    # A single letter or digit cut out of a word (`s3`, `iPhone`) says nothing by itself.
+    # A single letter or digit is not a useful part (`s3`, `iPhone`).
     return TextWord(
         text, whole, tuple(_stem_word(part) for part in parts if len(part) > 1) or (whole,)
     )
@@ -100,9 +100,9 @@ def _strip_accents(text: str) -> str:
 
 
 def _split_scripts(word: str) -> Iterator[str]:
-    """Cut a word where its script changes (`API設計`), and scripts without spaces into pairs.
+    """Split a word where its script changes (`API設計`), and scripts without spaces into bigrams.
 
-    Overlapping pairs of characters stand in for words where a script does not mark them.
+    In scripts that do not separate words, overlapping pairs of characters are used as words.
     """
     end = 0
     for run in _UNSPACED_SCRIPT.finditer(word):
@@ -115,8 +115,8 @@ def _split_scripts(word: str) -> Iterator[str]:
         yield word[end:]
 
 
-# Whether a term is one of the common words that say nothing about a tool. Asked for every word of
-# every tool, so it is the set's own method.
+# Whether a term is a stop word. It is called for every word of every tool, so it is the method of the
+# set itself.
 is_stop_word: Final[Callable[[str], bool]] = frozenset(
     map(_stem_word, _STOP_WORDS.split())
 ).__contains__

@@ -1,10 +1,9 @@
-"""About how many tokens a text is, without a tokenizer.
+"""Estimate the number of LLM tokens of a text without a tokenizer.
 
-Tokenizers of the current models are large or not public. This counts what they cut text into (words,
-humps of camelCase, digits, runs of signs) and weighs each kind; the weights were fitted to one public
-tokenizer on real tool definitions. docs/explanation/prompt-caching.md says how far off it is from
-others, on tools it was not fitted to.
-Whoever has an exact counter passes it instead: any function from text to a number.
+Tokenizers of current models are large or not public. The estimate is a weighted count of words,
+camelCase boundaries, digits and runs of signs; the weights were fitted to one public tokenizer on real
+tool definitions. docs/explanation/prompt-caching.md compares it with other tokenizers. An exact counter
+can be used instead: any function from a text to a number.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from toolcrib.core.tool import Tool
 
 TokenCounter = Callable[[str], int]
 
-# Words are mostly one token each. What is longer than a word ever is, is cut into pieces of four.
+# Most words are one token each; of a longer word, every four more letters are another token.
 LONG_WORD_CHARS: Final = 12
 CHARS_PER_TOKEN: Final = 4
 MAX_CACHED_COUNTS: Final = 10_000
@@ -33,7 +32,7 @@ _FOREIGN = re.compile(r"[^\x00-\x7f]")
 
 
 def estimate_tokens(text: str) -> int:
-    """About how many tokens a text is; never less than one for a text that is not empty."""
+    """Return the estimated number of tokens of a text; at least one unless it is empty."""
     words = _WORD.findall(text)
     signs = _SIGNS.findall(text)
     overlong = sum(len(word) - LONG_WORD_CHARS for word in words if len(word) > LONG_WORD_CHARS)
@@ -51,16 +50,16 @@ def estimate_tokens(text: str) -> int:
 
 
 def render_definition(tool: Tool) -> str:
-    """What a model is sent of a tool: its name, its description and its parameters, as JSON."""
-    shown = {
+    """Return the definition of a tool that a model is sent, as JSON."""
+    fields = {
         "name": tool.name,
         "description": tool.description,
         "input_schema": tool.input_schema,
     }
-    return json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 
 @lru_cache(maxsize=MAX_CACHED_COUNTS)
 def count_tool_tokens(tool: Tool, count: TokenCounter = estimate_tokens) -> int:
-    """About how many tokens the definition of a tool takes in a request."""
+    """Return the estimated number of tokens of a tool's definition in a request."""
     return count(render_definition(tool))

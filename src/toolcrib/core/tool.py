@@ -1,4 +1,4 @@
-"""What a tool is."""
+"""The tool: an immutable definition that a model can be shown."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MAX_NAME_CHARS = 512
 MAX_TEXT_CHARS = 1_000_000
 MAX_SCHEMA_CHARS = 4 * 1024 * 1024
 
-# Line breaks and other controls would let a name forge lines in a prompt or a log;
-# a lone surrogate cannot be written to any of them.
+# Line breaks and other control characters in a name could forge lines in a prompt or a log; a lone
+# surrogate cannot be encoded.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 _TEXT_FIELDS = (
@@ -36,16 +36,16 @@ _TEXT_FIELDS = (
 )
 _texts = attrgetter(*_TEXT_FIELDS)
 _POLICIES = get_args(Policy)
-# What is not held as JSON.
+# Fields that are not stored as JSON.
 _NON_JSON_FIELDS = frozenset((*_TEXT_FIELDS, "policy"))
 
 
 class Tool:
-    """One tool as a model could be shown it. Unchanging: every field is set once.
+    """One tool. It is immutable.
 
-    Schemas, examples and annotations are held as JSON text. That keeps a million tools in memory,
-    makes a shared dictionary impossible to change behind our back, and keeps the key order of the
-    original; the properties read the text anew each time, so what they return is the caller's own.
+    Schemas, examples and annotations are stored as JSON text, which takes less memory, cannot be
+    changed through a shared dictionary, and keeps the order of keys. The properties parse the text
+    on each access, so the caller owns what they return.
     """
 
     __slots__ = (
@@ -101,32 +101,34 @@ class Tool:
         annotations: Mapping[str, Any] | None = None,
         policy: Policy = "automatic",
     ) -> None:
-        put = object.__setattr__
-        put(self, "id", id)
-        put(self, "name", name)
-        put(self, "description", description)
-        put(self, "title", title)
-        put(self, "server", server)
-        put(self, "server_description", server_description)
-        put(self, "category", category)
-        put(self, "hint", hint)
-        put(self, "version", version)
-        put(self, "tags", _to_tags(name, tags))
-        put(self, "policy", policy)
+        set_field = object.__setattr__
+        set_field(self, "id", id)
+        set_field(self, "name", name)
+        set_field(self, "description", description)
+        set_field(self, "title", title)
+        set_field(self, "server", server)
+        set_field(self, "server_description", server_description)
+        set_field(self, "category", category)
+        set_field(self, "hint", hint)
+        set_field(self, "version", version)
+        set_field(self, "tags", _to_tags(name, tags))
+        set_field(self, "policy", policy)
         self._finish()
-        put(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
-        put(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
-        put(self, "_annotations", _schema_text(name, "annotations", annotations))
-        put(self, "_examples", _json_text(name, "examples", _to_list(name, "examples", examples)))
+        set_field(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
+        set_field(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
+        set_field(self, "_annotations", _schema_text(name, "annotations", annotations))
+        set_field(
+            self, "_examples", _json_text(name, "examples", _to_list(name, "examples", examples))
+        )
 
     def _finish(self) -> None:
-        """What follows from the texts, once they are there and have been looked at."""
-        put = object.__setattr__
+        """Set the default id, validate the texts, and deduplicate server and category."""
+        set_field = object.__setattr__
         if not self.id and isinstance(self.server, str) and isinstance(self.name, str):
-            put(self, "id", _default_id(self.server, self.name))
+            set_field(self, "id", _default_id(self.server, self.name))
         self._check()
-        put(self, "server", _deduplicate(self.server))
-        put(self, "category", _deduplicate(self.category))
+        set_field(self, "server", _deduplicate(self.server))
+        set_field(self, "category", _deduplicate(self.category))
 
     def _check(self) -> None:
         for field, value in zip(_TEXT_FIELDS, _texts(self), strict=True):
@@ -140,7 +142,7 @@ class Tool:
                     f"the limit is {MAX_TEXT_CHARS:,}"
                 )
         if not self.name.strip():
-            raise InvalidTool("a tool needs a name; this one has none")
+            raise InvalidTool("a tool needs a name")
         for field, value in (("name", self.name), ("server", self.server), ("id", self.id)):
             if len(value) > MAX_NAME_CHARS:
                 raise InvalidTool(
@@ -165,12 +167,12 @@ class Tool:
 
     @property
     def output_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the result; empty when none was given."""
+        """The JSON Schema of the result; empty if there is none."""
         return _json_object(self._output_schema)
 
     @property
     def annotations(self) -> dict[str, Any]:
-        """Hints about behaviour in MCP's words, such as `readOnlyHint`."""
+        """The MCP annotations about behaviour, such as `readOnlyHint`."""
         return _json_object(self._annotations)
 
     @property
@@ -181,17 +183,17 @@ class Tool:
 
     @property
     def read_only(self) -> bool:
-        """Whether the tool says that it changes nothing. Silence means no."""
+        """Whether the tool declares itself read-only."""
         return "readOnlyHint" in self._annotations and self.annotations.get("readOnlyHint") is True
 
     @property
     def fingerprint(self) -> str:
-        """A digest of every field, order included: equal for equal tools, on every machine."""
+        """A digest of all fields, equal for equal tools on every machine."""
         text = json.dumps(self.to_dict(), separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Our own wire format: the fields that are not empty."""
+        """Return the fields that are not empty, as JSON values."""
         fields: dict[str, Any] = {
             "id": self.id,
             "name": self.name,
@@ -212,7 +214,7 @@ class Tool:
         return {field: value for field, value in fields.items() if value}
 
     def replace(self, **changes: Any) -> Tool:
-        """This tool with some fields changed. Its id follows name and server unless it was given."""
+        """Return a tool with some fields changed. A default id follows the name and the server."""
         if self.id == _default_id(self.server, self.name):
             changes = {"id": "", **changes}
         if not changes.keys() <= _NON_JSON_FIELDS:
@@ -229,10 +231,10 @@ class Tool:
         return tuple(getattr(self, slot) for slot in self.__slots__)
 
     def __setattr__(self, attribute: str, value: object) -> NoReturn:
-        raise AttributeError(f"a Tool does not change: use tool.replace({attribute}=…)")
+        raise AttributeError(f"a Tool is immutable: use tool.replace({attribute}=…)")
 
     def __delattr__(self, attribute: str) -> NoReturn:
-        raise AttributeError("a Tool does not change")
+        raise AttributeError("a Tool is immutable")
 
     def __reduce__(self) -> tuple[object, tuple[dict[str, Any]]]:
         return _tool_from_dict, (self.to_dict(),)
@@ -258,7 +260,7 @@ def _quote_name(name: object) -> str:
 
 @lru_cache(maxsize=10_000)
 def _deduplicate(text: str) -> str:
-    """One copy of a text that many tools have, such as the name of their server."""
+    """Return one shared copy of a text that many tools have, such as a server name."""
     return text
 
 
@@ -295,10 +297,10 @@ def _json_text(name: str, field: str, value: object) -> str:
         return "[]"
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (TypeError, ValueError, RecursionError) as fault:
+    except (TypeError, ValueError, RecursionError) as error:
         raise InvalidSchema(
-            f"tool {_quote_name(name)}: {field} is not valid JSON: {fault}"
-        ) from fault
+            f"tool {_quote_name(name)}: {field} is not valid JSON: {error}"
+        ) from error
     if len(text) > MAX_SCHEMA_CHARS:
         raise InvalidSchema(
             f"tool {_quote_name(name)}: {field} has {len(text):,} characters; "

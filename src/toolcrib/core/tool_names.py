@@ -1,4 +1,4 @@
-"""The name a tool has towards a model, and the way back."""
+"""The names by which a model calls tools, and the tools for those names."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Final
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 
-# What every provider takes.
+# The limit that all providers accept.
 MAX_TOOL_NAME_CHARS: Final = 64
-# Not every one takes a digit or a hyphen at the beginning, so an underscore is put before it.
+# Some providers reject a leading digit or hyphen, so an underscore is added before it.
 _UNSAFE = re.compile(r"^(?=[0-9-])|[^A-Za-z0-9_-]")
 _DIGEST_CHARS = 8
 
 
 def public_name(tool: Tool) -> str:
-    """A tool's id, made safe. It depends on this tool alone, so it never changes."""
+    """Return the name of a tool for a model: its id, made safe. It depends on this tool alone."""
     return safe_name(tool.id)
 
 
 def safe_name(name: str, max_chars: int = MAX_TOOL_NAME_CHARS) -> str:
-    """A name that every provider takes.
+    """Return a name that every provider accepts.
 
-    One that had to be changed ends in a digest of what it was: two names never become one.
+    A name that has to be changed ends in a digest of the original, so that names stay distinct.
     """
     safe = _UNSAFE.sub("_", name)
     if safe == name and len(safe) <= max_chars:
@@ -35,9 +35,9 @@ def safe_name(name: str, max_chars: int = MAX_TOOL_NAME_CHARS) -> str:
 
 
 class ToolNames:
-    """The tools of one catalog by the names they have towards a model.
+    """The tools of one catalog by the names that a model uses.
 
-    These are the public names, unless whoever sends the tools on has others for them, in `named`.
+    `name_tool` returns the name of a tool; by default that is its public name.
     """
 
     def __init__(self, catalog: Catalog, name_tool: Callable[[Tool], str] = public_name) -> None:
@@ -48,9 +48,9 @@ class ToolNames:
         }
 
     def name_for(self, tool: Tool) -> str:
-        """The name that a tool has."""
+        """Return the name of a tool."""
         return self._name_tool(tool)
 
     def find_tool(self, name: str) -> Tool | None:
-        """The tool with this name, or with this id."""
+        """Return the tool with this name or id."""
         return self._catalog.get(self._renamed_ids.get(name, name))

@@ -1,8 +1,8 @@
-"""Whether the arguments of a call fit a tool's JSON Schema, and if not, which field and why.
+"""Validate the arguments of a call against a tool's JSON Schema.
 
-The schema and the arguments are both somebody else's. So nothing is fetched, patterns have a budget,
-and the steps of a check are counted before it is made: a few lines of references that fan out could
-otherwise keep a validator busy for years.
+Both the schema and the arguments are untrusted. So nothing is fetched, patterns have a budget, and the
+steps of a validation are counted before it runs: a small schema with references that expand
+exponentially could otherwise keep a validator busy for years.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from toolcrib.core.schema_references import SchemaDocument, enter_part
 from toolcrib.errors import InvalidSchema
 
 MAX_PROBLEMS: Final = 10
-# What a check may take: so many steps, for each value in the arguments some more, and in all so many.
+# Limits of a validation: a base, an addition for each value in the arguments, and a total.
 MAX_STEPS: Final = 10_000
 STEPS_PER_VALUE: Final = 10
 MAX_TOTAL_STEPS: Final = 1_000_000
@@ -32,7 +32,7 @@ MAX_VALIDATORS: Final = 1_024
 _PATTERNS = jsonschema_rs.FancyRegexOptions(
     backtrack_limit=100_000, size_limit=1_000_000, dfa_size_limit=1_000_000
 )
-# What a schema means that does not say its version: the newest, or the first that it is valid in.
+# The versions tried for a schema that does not declare one, newest first.
 _VERSIONS = (
     jsonschema_rs.Draft202012Validator,
     jsonschema_rs.Draft7Validator,
@@ -46,30 +46,34 @@ _EVERY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
 
 
 def find_problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
-    """What is wrong with the arguments, one sentence a field; nothing if they fit.
+    """Return what is wrong with the arguments, one sentence per problem; empty if they are valid.
 
-    Raises `InvalidSchema` if the schema cannot be used to tell.
+    Raises `InvalidSchema` if the schema cannot be used.
     """
     validator, document = _load_schema(_render_schema(schema))
     _check_steps(document, arguments)
     try:
-        faults = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS))
-    except ValueError as fault:
-        return (f"the arguments are not JSON: {_shorten(str(fault))}",)
-    known = {parameter.path: parameter for parameter in list_parameters(schema)} if faults else {}
-    return tuple(dict.fromkeys(one for fault in faults for one in _describe_error(fault, known)))
+        errors = list(islice(validator.iter_errors(arguments), MAX_PROBLEMS))
+    except ValueError as error:
+        return (f"the arguments are not JSON: {_shorten(str(error))}",)
+    known = {parameter.path: parameter for parameter in list_parameters(schema)} if errors else {}
+    return tuple(
+        dict.fromkeys(problem for error in errors for problem in _describe_error(error, known))
+    )
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise `InvalidSchema` if arguments could not be checked against this schema."""
+    """Raise `InvalidSchema` if arguments cannot be validated against this schema."""
     _load_schema(_render_schema(schema))
 
 
 def _render_schema(schema: Mapping[str, Any]) -> str:
     try:
         return json.dumps(schema, separators=(",", ":"))
-    except (TypeError, ValueError, RecursionError) as fault:
-        raise InvalidSchema(f"the schema is not JSON: {_shorten(str(fault))}; mend it") from fault
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidSchema(
+            f"the schema is not JSON: {_shorten(str(error))}; correct it"
+        ) from error
 
 
 @lru_cache(maxsize=MAX_VALIDATORS)
@@ -80,7 +84,7 @@ def _load_schema(text: str) -> tuple[jsonschema_rs.Validator, SchemaDocument]:
 def _build_validator(text: str) -> jsonschema_rs.Validator:
     try:
         return jsonschema_rs.validator_for(text, offline=True, pattern_options=_PATTERNS)
-    except ValueError as fault:
+    except ValueError as error:
         plain = json.loads(text)
         plain.pop("$schema", None)
         for version in _VERSIONS:
@@ -88,12 +92,12 @@ def _build_validator(text: str) -> jsonschema_rs.Validator:
                 return version(json.dumps(plain), offline=True, pattern_options=_PATTERNS)
             except ValueError:
                 continue
-        message = fault.message if isinstance(fault, jsonschema_rs.ValidationError) else str(fault)
-        raise InvalidSchema(f"not a JSON Schema that can be used: {_shorten(message)}") from fault
+        message = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
+        raise InvalidSchema(f"not a JSON Schema that can be used: {_shorten(message)}") from error
 
 
 def _count_values(value: object) -> int:
-    """How many values there are in a value, itself included, as far as it matters."""
+    """Return the number of values in a value, including itself, up to a limit."""
     size = 0
     waiting = [value]
     while waiting and size < MAX_TOTAL_STEPS:
@@ -107,36 +111,37 @@ def _count_values(value: object) -> int:
 
 
 def _check_steps(document: SchemaDocument, value: object) -> None:
-    """Raise `InvalidSchema` if a validator would look too often at parts of the value."""
-    most = min(MAX_STEPS + STEPS_PER_VALUE * _count_values(value), MAX_TOTAL_STEPS)
+    """Raise `InvalidSchema` if a validation would take too many steps."""
+    limit = min(MAX_STEPS + STEPS_PER_VALUE * _count_values(value), MAX_TOTAL_STEPS)
     steps = 0
-    schema, homes = document.root
-    waiting = [(schema, value, homes)]
+    schema, bases = document.root
+    waiting = [(schema, value, bases)]
     while waiting:
         steps += 1
-        part, inside, homes = waiting.pop()
+        part, inside, bases = waiting.pop()
         if isinstance(part, Mapping):
-            homes = enter_part(part, homes)
-            for places in document.resolve_references(part, homes):
-                if not places:
+            bases = enter_part(part, bases)
+            for targets in document.resolve_references(part, bases):
+                if not targets:
                     raise InvalidSchema(
-                        "the schema has a reference that cannot be followed, so nobody knows what a "
-                        "check would take; refer to a part by its path, such as #/$defs/part"
+                        "the schema has a reference that cannot be resolved, so the cost of a "
+                        "validation is unknown; use a path such as #/$defs/part"
                     )
-                waiting.extend((target, inside, around) for target, around in places)
+                waiting.extend((target, inside, around) for target, around in targets)
             waiting.extend(
-                (one, held, homes) for one, held in islice(_next_schemas(part, inside), most)
+                (one, inner_value, bases)
+                for one, inner_value in islice(_next_schemas(part, inside), limit)
             )
-        # Each that is waiting will be a step at least.
-        if steps + len(waiting) >= most:
+        # Each waiting part takes at least one step.
+        if steps + len(waiting) >= limit:
             raise InvalidSchema(
-                f"checking these arguments would take over {most:,} steps; "
+                f"validating these arguments would take over {limit:,} steps; "
                 "give the tool a schema with fewer alternatives, or send less at once"
             )
 
 
 def _next_schemas(part: Mapping[str, Any], value: object) -> Iterator[tuple[object, object]]:
-    """The schemas inside that a validator goes on to, each with what it holds against them."""
+    """Yield the inner schemas that a validator visits next, each with the value it checks."""
     for keyword in _SAME_VALUE:
         if keyword in part:
             yield part[keyword], value
@@ -172,16 +177,16 @@ def _get_mapping(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
 
 
 def _describe_error(
-    fault: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]
+    error: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]
 ) -> Iterator[str]:
-    """One fault in a sentence or two: which field, and what was expected."""
-    where = _render_location(fault.instance_path)
-    match fault.kind:
+    """Yield sentences about one error: the field, and what was expected."""
+    where = _render_location(error.instance_path)
+    match error.kind:
         case ValidationErrorKind.Required(property=name):
-            wanted = _describe_expected(known.get(_parameter_path([*fault.instance_path, name])))
-            yield f"`{_join_path(where, name)}` is missing{wanted}"
+            expected = _describe_expected(known.get(_parameter_path([*error.instance_path, name])))
+            yield f"`{_join_path(where, name)}` is missing{expected}"
         case ValidationErrorKind.AdditionalProperties(unexpected=names):
-            inside = _parameter_path(fault.instance_path)
+            inside = _parameter_path(error.instance_path)
             fields = [path for path in known if path.rpartition(".")[0] == inside]
             for name in names[:MAX_PROBLEMS]:
                 yield f"`{_shorten(_join_path(where, name))}` is not a known field{_suggest_field(name, fields)}"
@@ -189,14 +194,14 @@ def _describe_error(
             yield f"nothing is allowed {f'in `{where}`' if where else 'here'}; leave it out"
         case _:
             subject = f"`{where}`" if where else "the arguments"
-            # Of an item, its list's type says nothing.
-            is_item = isinstance((fault.instance_path or [0])[-1], int)
-            wanted = (
+            # The type of a list does not describe its items.
+            is_item = isinstance((error.instance_path or [0])[-1], int)
+            expected = (
                 ""
                 if is_item
-                else _describe_expected(known.get(_parameter_path(fault.instance_path)))
+                else _describe_expected(known.get(_parameter_path(error.instance_path)))
             )
-            yield f"{subject}: {_shorten(fault.message)}{wanted}"
+            yield f"{subject}: {_shorten(error.message)}{expected}"
 
 
 def _describe_expected(parameter: Parameter | None) -> str:
@@ -216,19 +221,19 @@ def _suggest_field(name: str, fields: list[str]) -> str:
 
 
 def _render_location(steps: list[str | int]) -> str:
-    """Where something stands, as a person writes it: `to[0].name`."""
-    place = ""
+    """Return the location of a value, such as `to[0].name`."""
+    location = ""
     for step in steps:
-        place = f"{place}[{step}]" if isinstance(step, int) else _join_path(place, step)
-    return _shorten(place)
+        location = f"{location}[{step}]" if isinstance(step, int) else _join_path(location, step)
+    return _shorten(location)
 
 
-def _join_path(place: str, name: str) -> str:
-    return f"{place}.{name}" if place else name
+def _join_path(location: str, name: str) -> str:
+    return f"{location}.{name}" if location else name
 
 
 def _parameter_path(steps: list[str | int]) -> str:
-    """The path of a parameter, in which items of a list have no number."""
+    """Return the path of a parameter, without the numbers of list items."""
     return ".".join(step for step in steps if isinstance(step, str))
 
 
