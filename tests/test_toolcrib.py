@@ -37,7 +37,7 @@ HELD = Disclosure(Activation(tools=0))
 
 
 class KitchenToolset:
-    """A toolset: what a registry of functions looks like from here."""
+    """A toolset that is not a registry."""
 
     tools = (
         Tool("boil", "Boil an egg for minutes.", {"required": ["minutes"]}),
@@ -151,7 +151,7 @@ def test_async_functions_run_concurrently_in_the_event_loop() -> None:
             met.append(name)
             if len(met) == 2:
                 both.set()
-            # This belongs to the loop that `main` runs on, and nobody alone gets past it.
+            # The barrier belongs to the event loop of `main`; it opens only for two concurrent calls.
             await asyncio.wait_for(both.wait(), 60)
             return f"{name} met"
 

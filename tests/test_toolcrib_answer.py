@@ -1,4 +1,4 @@
-"""The results of calls that a program runs itself: how they are given, and what is refused."""
+"""Test the results of calls that the program runs itself."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from toolcrib.toolcrib import ToolcribSession
 
 
 def _session_with_calls(*names: str) -> ToolcribSession:
-    """A session whose model has called these tools, which the program runs."""
+    """Return a session with pending calls of these tools."""
     session = Toolcrib([Tool(name) for name in dict.fromkeys(names)]).session()
     calls: list[ScriptedCall] = [(f"{number}", name, {}) for number, name in enumerate(names, 1)]
     session.handle("anthropic", REPLIES["anthropic"](calls))

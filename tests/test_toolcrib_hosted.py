@@ -1,4 +1,4 @@
-"""Searches that a provider made itself: what they found is known to the session, and to a history."""
+"""Test searches by the provider: the session and a replayed history know what they found."""
 
 from __future__ import annotations
 

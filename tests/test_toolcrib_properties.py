@@ -1,4 +1,4 @@
-"""Promises that hold for any conversation: the prefix is kept, rights hold, a history is enough."""
+"""Test properties of every conversation: a stable prefix, rights, and replay from the history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAMES = tuple(f"{verb}_{word}" for verb in ("get", "send", "drop") for word in W
 
 
 def _tool(name: str, about: str = "") -> Tool:
-    # What may not be used has a mark in every text, so that a leak of any of them is seen.
+    # Every text of a disallowed tool has a mark, so that a leak is detected.
     mark = "forbidden" if name.startswith("drop") else "plain"
     verb, word = name.split("_")
     schema = {"properties": {f"{mark}_{word}": {"type": "string"}}}
@@ -41,7 +41,7 @@ wires = st.sampled_from([wire for wire in REPLIES if wire != "mcp"])
 
 
 def _flatten(steps: list[Any]) -> list[Any]:
-    """Turns and changes, one after the other."""
+    """Return turns and changes as one list."""
     return [one for step in steps for one in (step if isinstance(step, list) else [step])]
 
 
@@ -56,7 +56,7 @@ def _toolcrib() -> Toolcrib:
 def _run_turn(
     session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One turn: the model's calls, and what goes back. Its own words are not ours."""
+    """Handle one turn and return the results, without the model's own texts."""
     said = [
         (f"c{at}", "search_tools", {"query": " ".join(value)})
         if kind == "search"
@@ -83,7 +83,7 @@ def _is_gone(toolcrib: Toolcrib, entry: dict[str, Any]) -> bool:
 
 
 def _is_fixed(toolcrib: Toolcrib, entry: dict[str, Any]) -> bool:
-    """Whether this is the search tool, or pinned: no budget moves those."""
+    """Return whether this is the search tool or a pinned one, which are never evicted."""
     tool = toolcrib.catalog.get(entry["function"]["name"])
     return tool is None or tool.policy == "never"
 
@@ -104,12 +104,12 @@ def test_prefix_changes_only_if_a_tool_is_gone(steps: list[Any], budget: int | N
             assert json.dumps(after[: len(kept)]) == json.dumps(kept)
             assert all(_is_gone(toolcrib, entry) for entry in before if entry not in after)
         else:
-            # What was sent away to make room may be back in the same turn, but at the end.
+            # An evicted tool may return in the same turn, but at the end.
             stayed = [entry for entry in kept if _is_fixed(toolcrib, entry)]
             assert [entry for entry in after if entry in stayed] == stayed
             same = [one == other for one, other in zip(before, after, strict=False)]
             first = same.index(False) if False in same else len(same)
-            # So the first difference is where a tool has left.
+            # So the first difference is where a tool is gone.
             assert (
                 first == len(before)
                 or not _is_fixed(toolcrib, before[first])
@@ -175,7 +175,7 @@ def test_history_equals_the_live_session_for_unchanged_tools(steps: list[Any], w
     of = [[one.id for one in session.state.revealed] for session in (live, replayed)]
     ours, theirs = ([id for id in ids if id not in touched] for ids in of)
     assert ours == theirs
-    # A history does not say in which form a tool was found: it is shown as it is now.
+    # A history does not contain the definition that was found, so the current one is shown.
     assert all(id in toolcrib.catalog for id in of[1])
 
 

@@ -1,4 +1,4 @@
-"""What comes and goes in the registries of a toolcrib, and whose an id is that several have."""
+"""Test changes of registries, the ownership of ids, and the validation of calls."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _names(entries: list[dict[str, Any]]) -> list[str]:
 
 
 def _registry(said: str = "", *names: str) -> Registry:
-    """Functions of these names, all of which say the same."""
+    """Return a registry of functions that all return the same text."""
     registry = Registry()
     for name in names:
         registry.register(Tool(name, f"{said} {name}"), lambda: said)

@@ -1,4 +1,4 @@
-"""A result is confident of the hits that it returns, and of no others."""
+"""Test that only the returned hits make a result confident."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = "invoice payment rows"
 
 
 class OtherEmbedder:
-    """Whatever is query for is meant by the tool `other`, and by no other."""
+    """Makes every query similar to the tool `other` only."""
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.array([[1, 0, 0]] * len(texts), np.float32)
@@ -34,7 +34,7 @@ def _vector(text: str) -> list[float]:
 
 @pytest.fixture(scope="module")
 def engine() -> SearchEngine:
-    """Five tools that have the words come before the one that fits."""
+    """Return an engine in which five lexical matches rank before the one that fits."""
     lexical_matches = [
         Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"
     ]
@@ -66,7 +66,7 @@ def test_empty_page_is_not_confident(engine: SearchEngine) -> None:
 
 
 def test_only_hits_on_the_page_count_for_several_queries(engine: SearchEngine) -> None:
-    # What fits is the sixth of one need: of six places, the other takes three.
+    # The hit that fits is the sixth of one query, but the other query takes three of six places.
     result = engine.search([ROWS, "filler"], limit=6)
     assert [part.confident for part in result.parts] == [True, False]
     assert "other" not in [hit.tool.name for hit in result]

@@ -16,7 +16,7 @@ from toolcrib.search.lexical.postings import EMPTY_POSTING
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import MatchReason, Ranking
 
-# The modes that read words: what is said of the engine here holds whatever ranks.
+# The modes without an encoder: these tests are about the engine, not about a ranker.
 WORDS = {mode: RANKERS[mode] for mode in ("lexical", "regex", "fuzzy", "keyword", "prefix")}
 
 

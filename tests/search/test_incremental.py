@@ -1,4 +1,4 @@
-"""An index brought to a later catalog gives, to the last digit, what one fitted anew would."""
+"""Test that an updated index gives exactly the same ranking as a new one."""
 
 from __future__ import annotations
 

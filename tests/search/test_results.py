@@ -1,4 +1,4 @@
-"""Several needs at once, and hits that do the same on several servers."""
+"""Test searches for several queries, and the grouping of duplicate hits."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.results import Hit
 
-SALT = b"sixteen bytes or more"
-
 
 @pytest.fixture
-def words(office: Catalog) -> SearchEngine:
+def lexical_engine(office: Catalog) -> SearchEngine:
     return SearchEngine(office, {"lexical": LexicalRanker()})
 
 
-def test_each_query_gets_a_hit_before_any_gets_two(words: SearchEngine) -> None:
+def test_each_query_gets_a_hit_before_any_gets_two(lexical_engine: SearchEngine) -> None:
     needs = ["send an email", "weather forecast", "bill a customer"]
-    result = words.search(needs, limit=3)
-    best = [words.search(need).hits[0].tool.name for need in needs]
+    result = lexical_engine.search(needs, limit=3)
+    best = [lexical_engine.search(need).hits[0].tool.name for need in needs]
     assert sorted(hit.tool.name for hit in result) == sorted(best)
     assert [part.query for part in result.parts] == needs
     assert result.has_more
@@ -49,24 +47,24 @@ def test_best_hit_of_a_weak_query_precedes_the_second_of_a_strong_one() -> None:
     assert second.score < third.score
 
 
-def test_blank_queries_are_ignored(words: SearchEngine) -> None:
-    result = words.search(["", "weather", " \n"])
-    assert result.hits == words.search("weather").hits
+def test_blank_queries_are_ignored(lexical_engine: SearchEngine) -> None:
+    result = lexical_engine.search(["", "weather", " \n"])
+    assert result.hits == lexical_engine.search("weather").hits
     assert [part.query for part in result.parts] == ["weather"]
-    assert words.search([" ", ""], limit=3).hits == words.search("", limit=3).hits
+    assert lexical_engine.search([" ", ""], limit=3).hits == lexical_engine.search("", limit=3).hits
     with pytest.raises(InvalidQuery, match="must be text"):
-        words.search(["weather", 5])  # type: ignore[list-item]
+        lexical_engine.search(["weather", 5])  # type: ignore[list-item]
 
 
-def test_uncovered_queries_are_reported_if_another_is_covered(words: SearchEngine) -> None:
-    both = words.search(["send email", "zzqxzz", "send email"])
+def test_uncovered_queries_are_reported_if_another_is_covered(lexical_engine: SearchEngine) -> None:
+    both = lexical_engine.search(["send email", "zzqxzz", "send email"])
     assert (both.confident, both.uncovered) == (True, ("zzqxzz",))
-    neither = words.search(["zzqxzz", "qqzzxq"])
+    neither = lexical_engine.search(["zzqxzz", "qqzzxq"])
     assert (neither.confident, neither.uncovered) == (False, ())
 
 
-def test_result_can_have_another_confidence_threshold(words: SearchEngine) -> None:
-    result = words.search(["email zzqxzz", "zzqxzz"])
+def test_result_can_have_another_confidence_threshold(lexical_engine: SearchEngine) -> None:
+    result = lexical_engine.search(["email zzqxzz", "zzqxzz"])
     assert 0.5 < result.confidence < 1
     strict, lenient = result.with_threshold(1.0), result.with_threshold(0.0)
     assert (strict.confident, result.confident, lenient.confident) == (False, True, True)
@@ -74,13 +72,13 @@ def test_result_can_have_another_confidence_threshold(words: SearchEngine) -> No
     assert [part.confident for part in strict.parts] == [False, False]
     assert (strict.uncovered, result.uncovered, lenient.uncovered) == ((), ("zzqxzz",), ("zzqxzz",))
     assert strict.hits == result.hits
-    assert not words.search("zzqxzz").with_threshold(0.0).confident
+    assert not lexical_engine.search("zzqxzz").with_threshold(0.0).confident
 
 
 def test_query_is_covered_if_its_best_hit_reaches_the_threshold(
-    words: SearchEngine,
+    lexical_engine: SearchEngine,
 ) -> None:
-    result = words.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
+    result = lexical_engine.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
     assert result.uncovered == ("email zzqxzz qqzzxq vvkkqz",)
     assert result.with_threshold(0.0).uncovered == ()
 
@@ -91,23 +89,26 @@ def test_exact_name_has_full_confidence(office: Catalog, mode: str) -> None:
         assert SearchEngine(office).search(name, mode=mode).confidence == 1.0
 
 
-def test_several_queries_can_use_the_largest_page(words: SearchEngine) -> None:
-    assert words.search(["email"], limit=MAX_LIMIT, offset=1).hits == words.search("email").hits[1:]
+def test_several_queries_can_use_the_largest_page(lexical_engine: SearchEngine) -> None:
+    assert (
+        lexical_engine.search(["email"], limit=MAX_LIMIT, offset=1).hits
+        == lexical_engine.search("email").hits[1:]
+    )
 
 
-def test_tool_found_by_two_queries_is_returned_once(words: SearchEngine) -> None:
-    result = words.search(("send an email", "email somebody"), limit=20)
+def test_tool_found_by_two_queries_is_returned_once(lexical_engine: SearchEngine) -> None:
+    result = lexical_engine.search(("send an email", "email somebody"), limit=20)
     names = [hit.tool.name for hit in result]
     assert len(names) == len(set(names))
     assert not result.has_more
-    pages = [words.search(["email", "weather"], limit=2, offset=at).hits for at in (0, 2)]
-    assert (*pages[0], *pages[1]) == words.search(["email", "weather"], limit=4).hits
+    pages = [lexical_engine.search(["email", "weather"], limit=2, offset=at).hits for at in (0, 2)]
+    assert (*pages[0], *pages[1]) == lexical_engine.search(["email", "weather"], limit=4).hits
 
 
 @pytest.mark.parametrize("needs", [[], ["rain"] * (MAX_QUERIES + 1)])
-def test_number_of_queries_is_limited(words: SearchEngine, needs: list[str]) -> None:
+def test_number_of_queries_is_limited(lexical_engine: SearchEngine, needs: list[str]) -> None:
     with pytest.raises(InvalidQuery, match="queries at once"):
-        words.search(needs)
+        lexical_engine.search(needs)
 
 
 def test_duplicates_on_several_servers_are_grouped() -> None:
@@ -142,15 +143,15 @@ def test_tools_with_the_same_text_are_duplicates_on_any_server() -> None:
     for said in ("Send", ""):
         hit = Hit(Tool("send", said), 1.0, 0)
         assert not group.best.has_same_text(hit)
-    # Two that say nothing do not say the same.
+    # Two empty descriptions are not the same text.
     assert not hit.has_same_text(hit)
 
 
-def test_nothing_is_grouped_without_vectors(words: SearchEngine) -> None:
-    result = words.search("email")
-    assert [group.best for group in words.group_hits(result)] == list(result)
-    assert not any(group.others for group in words.group_hits(result))
-    assert words.warm_up() == 0
+def test_nothing_is_grouped_without_vectors(lexical_engine: SearchEngine) -> None:
+    result = lexical_engine.search("email")
+    assert [group.best for group in lexical_engine.group_hits(result)] == list(result)
+    assert not any(group.others for group in lexical_engine.group_hits(result))
+    assert lexical_engine.warm_up() == 0
     assert DenseRanker(TopicEmbedder()).fit(Catalog()).pairwise_similarity([0, 1]).tolist() == [
         [1, 0],
         [0, 1],
@@ -159,7 +160,7 @@ def test_nothing_is_grouped_without_vectors(words: SearchEngine) -> None:
 
 def test_tools_encoded_during_an_update_are_consistent() -> None:
     class Watched(DenseIndex):
-        """Somebody else has its tools read as soon as its table was looked at."""
+        """An index that another thread warms up as soon as its table is read."""
 
         watched = False
 
@@ -169,7 +170,7 @@ def test_tools_encoded_during_an_update_are_consistent() -> None:
                 self.watched = False
                 reader = Thread(target=self.warm_up, args=(10,))
                 readers.append(reader)
-                # Where the lock is held, the reader can only come later.
+                # While the lock is held, the other thread has to wait.
                 is_held = self._lock.locked()
                 reader.start()
                 if not is_held:
@@ -213,3 +214,17 @@ def test_concurrent_encoding_keeps_both_results() -> None:
     alike = index.pairwise_similarity(list(range(20)))
     assert index.provisional_count == 20
     np.testing.assert_allclose(alike, read.pairwise_similarity(list(range(20))), atol=1e-5)
+
+
+def test_with_reasons_explains_each_hit_by_its_own_query(
+    lexical_engine: SearchEngine,
+) -> None:
+    result = lexical_engine.search(["send an email", "weather forecast"], limit=4)
+    assert all(hit.reasons == () for hit in result)
+    explained = lexical_engine.with_reasons(result)
+    assert explained.hits == result.hits
+    assert explained.confidence == result.confidence
+    terms = {hit.tool.name: {reason.term for reason in hit.reasons} for hit in explained}
+    assert terms["send_email"] >= {"email"}
+    assert terms["get_weather"] == {"weather"}
+    assert [hit.confidence for hit in explained] == [hit.confidence for hit in result]

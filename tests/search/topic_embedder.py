@@ -1,4 +1,4 @@
-"""An embedder for tests: a text means the words of it that are in a small list."""
+"""An embedder for tests: one dimension for each of a few topics."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPICS = (
 
 
 class TopicEmbedder:
-    """Reads tools at once, and counts what it has read."""
+    """Counts the words of each topic, and records the tools that it embeds."""
 
     def __init__(self) -> None:
         self.read: list[str] = []
@@ -32,10 +32,10 @@ class TopicEmbedder:
 
 
 class ProvisionalTopicEmbedder(TopicEmbedder):
-    """Knows nothing of a tool until it has read it."""
+    """Returns uninformative provisional vectors."""
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        # Every tool is a little like everything.
+        # Slightly similar to everything.
         return np.full((len(texts), len(TOPICS)), 0.1, np.float32), np.zeros(len(texts), np.bool_)
 
 

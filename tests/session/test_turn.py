@@ -40,7 +40,7 @@ TOOLS = (
 )
 
 
-# What is said of a conversation holds whatever ranks.
+# These tests do not depend on the ranker.
 WORDS = {"lexical": LexicalRanker()}
 
 

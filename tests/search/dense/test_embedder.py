@@ -1,4 +1,4 @@
-"""What an embedder may leave out, and what it must keep to where it does not."""
+"""Test the optional methods of embedders and the validation of their results."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ProvisionalEmbedder(TopicEmbedder):
 
 
 class UnreadableList:
-    """Something with a length that cannot be read."""
+    """A sequence whose items cannot be read."""
 
     def __len__(self) -> int:
         return 2

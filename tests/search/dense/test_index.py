@@ -39,7 +39,7 @@ def test_tools_are_found_by_similarity(office: Catalog) -> None:
 @pytest.mark.parametrize("count", [3, MIN_ROTATED_SLOTS])
 def test_tool_that_does_not_match_has_no_reasons(count: int) -> None:
     class OppositeQueries(TopicEmbedder):
-        """So wide that of a large catalog not all numbers are compared with every tool."""
+        """Vectors wide enough that a large table is rotated."""
 
         def embed_queries(self, texts: Sequence[str]) -> Vectors:
             return np.pad(super().embed_queries(texts), ((0, 0), (0, 2 * HEAD_DIMENSIONS)))

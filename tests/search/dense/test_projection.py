@@ -1,4 +1,4 @@
-"""StaticEmbedder vectors of a large catalog: a few numbers of each, and as good as all of them."""
+"""Test the projection of static vectors in large catalogs."""
 
 from collections.abc import Sequence
 
@@ -20,13 +20,13 @@ ROOM = 200
 
 
 class StaticEmbedder:
-    """The vector of a tool, or of a query for it, by its number; what was asked along axes is counted."""
+    """Returns the same vector for a tool and for a query with its number; counts projected queries."""
 
     def __init__(self) -> None:
         chance = np.random.default_rng(3)
         falling = np.float32(0.9) ** np.arange(WIDTH, dtype=np.float32)
         rows = chance.standard_normal((MIN_ROTATED_SLOTS + ROOM, WIDTH), np.float32) * falling
-        # Turned at random: that its first numbers say most is not to be seen.
+        # Rotated at random, so that the first dimensions are not the most important.
         self.rows = normalize_vectors(
             rows @ np.linalg.qr(chance.standard_normal((WIDTH, WIDTH)))[0]
         )
@@ -49,7 +49,7 @@ class StaticEmbedder:
 
 
 class ProvisionalStaticEmbedder(StaticEmbedder):
-    """Knows nothing of a tool until it reads it."""
+    """Returns uninformative provisional vectors."""
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         return self.rows[[0] * len(texts)], np.zeros(len(texts), np.bool_)
@@ -72,7 +72,7 @@ def test_only_large_catalogs_are_projected() -> None:
     large = DenseRanker(embedder).fit(catalog(MIN_ROTATED_SLOTS))
     assert [find_best(large, number) for number in (0, 7, 2_000)] == [0, 7, 2_000]
     assert embedder.projected_queries == 3
-    # What was asked before is not read again.
+    # Repeated queries are cached.
     assert (find_best(large, 7), embedder.projected_queries) == (7, 3)
     assert large.rescore_count == 0
     assert large.rank(ParsedQuery("tool 7")).approximate is None
@@ -98,7 +98,7 @@ def test_catalog_that_becomes_large_is_embedded_again_once() -> None:
     assert embedder.embedded_tools == before + MIN_ROTATED_SLOTS + 2
     assert find_best(index, MIN_ROTATED_SLOTS + 1) == MIN_ROTATED_SLOTS + 1
     assert embedder.projected_queries == 1
-    # Another catalog has nothing to do with these axes.
+    # An unrelated catalog does not use these axes.
     assert find_best(index.with_catalog(catalog(50)), 7) == 7
     assert embedder.projected_queries == 1
 

@@ -1,4 +1,4 @@
-"""A table of vectors: approximate where that is cheaper, exact where it matters."""
+"""Test the vector table: approximate comparisons and exact ones."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ WIDTH = 3 * HEAD_DIMENSIONS
 
 
 def vectors(count: int, seed: int = 1) -> Vectors:
-    """Vectors such as encoders give: a few directions say most, all the others a little."""
+    """Return vectors like those of an encoder: a few directions carry most of the information."""
     chance = np.random.default_rng(seed)
     falling = np.float32(0.97) ** np.arange(WIDTH, dtype=np.float32)
     return normalize_vectors(chance.standard_normal((count, WIDTH), np.float32) * falling)
@@ -120,7 +120,7 @@ def test_equal_vectors_have_equal_similarity_in_every_slot(count: int) -> None:
     query = normalize_vectors(rows[:1] + 0.3 * vectors(1, seed=3))
     for many in range(1, 20):
         comparison = filled.compare(query)
-        # However many are compared exactly at a time.
+        # Independent of the number of slots that are rescored together.
         for begin in range(0, len(equal), many):
             comparison.rescore(equal[begin : begin + many])
         assert len(set(comparison.rows[0, equal].tolist())) == 1
@@ -148,7 +148,7 @@ def test_top_k_scores_are_positive_and_above_the_others(values: list[float], cou
 
 
 class FixedEmbedder:
-    """The vector of a tool by its number, and that of tool 9 for every query."""
+    """Returns the vector of a tool by its number, and that of tool 9 for every query."""
 
     def __init__(self, rows: Vectors) -> None:
         self._rows = rows
@@ -171,15 +171,15 @@ def test_allowed_tools_are_rescored_before_the_page_is_cut(mode: str) -> None:
     }
     engine = SearchEngine(Catalog(tools), rankers)
     likeness = rows @ rows[9]
-    # The tools that are nearest, all of which a approximate comparison would leave for the exact one, are
-    # refused; the best of the others must still be find_best.
+    # All tools that an approximate comparison would choose for rescoring are
+    # disallowed; the best of the others must still be found.
     refused = {f"tool_{slot}" for slot in np.argsort(-likeness)[:120].tolist()}
     allowed = [tool.name for tool in tools if tool.name not in refused]
     result = engine.search("whatever serves", mode=mode, allowed=frozenset(allowed), limit=5)
     order = [f"tool_{slot}" for slot in np.argsort(-likeness, kind="stable").tolist()]
     best = [name for name in order if name not in refused]
     assert [hit.tool.name for hit in result] == best[:5]
-    # Nor does it matter how rights are said, or how deep one looks.
+    # The form of the rights and the limit make no difference.
     asked = engine.search(
         "whatever serves", mode=mode, allowed=lambda tool: tool.name not in refused, limit=5
     )
@@ -192,7 +192,7 @@ def test_allowed_tools_are_rescored_before_the_page_is_cut(mode: str) -> None:
 
 
 class SegmentEmbedder(FixedEmbedder):
-    """A query means the tool whose number it ends with."""
+    """Returns for a query the vector of the tool whose number it ends with."""
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.stack([self._rows[int(text.split("#")[-1])] for text in texts])
@@ -217,7 +217,7 @@ def test_vectors_of_any_length_are_normalized(scale: float) -> None:
     np.testing.assert_allclose(
         normalize_vectors(rows[0] * np.float32(scale)), normalize_vectors(rows[0]), atol=1e-6
     )
-    # One among others changes nothing about them.
+    # An extreme vector does not affect the others.
     mixed = normalize_vectors(np.vstack((rows, rows[:1] * np.float32(scale))))
     assert (mixed[:4] == normalize_vectors(rows)).all()
     np.testing.assert_allclose(mixed[4], mixed[0], atol=1e-6)

@@ -1,4 +1,4 @@
-"""An embedder whose vectors change their width: its model was changed, or it has two."""
+"""Test embedders whose vectors change their width."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADVICE = "restart with the new one, and clear the cache"
 
 
 class ConstantEmbedder:
-    """Every text is like every other; how many numbers say so can be changed."""
+    """Returns the same vector for every text; its width can be changed."""
 
     def __init__(self, width: int = 8) -> None:
         self.width = width
@@ -39,7 +39,7 @@ class ConstantEmbedder:
 
 
 class MixedWidthEmbedder(ConstantEmbedder):
-    """Sketches with fewer numbers than it reads with."""
+    """Returns provisional vectors that are narrower than the final ones."""
 
     def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
         return np.ones((len(texts), 4), np.float32), np.zeros(len(texts), np.bool_)
@@ -52,7 +52,7 @@ class MixedWidthEmbedder(ConstantEmbedder):
 
 
 class ProjectableEmbedder(ConstantEmbedder):
-    """Its queries are read along the axes of a large catalog."""
+    """Embeds queries along the axes of a large catalog."""
 
     def build_projected_embedder(self, axes: Vectors) -> EmbedQueries:
         return lambda texts: np.ones((len(texts), axes.shape[1]), np.float32)

@@ -65,7 +65,7 @@ def test_preamble_does_not_change_the_result(office: Catalog, said: str) -> None
 
 def test_reason_names_the_segment_that_a_tool_serves(office: Catalog) -> None:
     class FirstSegmentEmbedder(TopicEmbedder):
-        """Of a query as a whole it knows nothing but the first thing."""
+        """Embeds only the first segment of a query."""
 
         def embed_queries(self, texts: Sequence[str]) -> Vectors:
             return super().embed_queries([text.partition(" then ")[0] for text in texts])
@@ -125,7 +125,7 @@ def test_tool_without_the_named_service_gets_less_confidence() -> None:
         known, TopicEmbedder(), calibration=Calibration(unknown_service_penalty=0.3)
     ).search("send a letter with Hermes")
     assert with_name.confidence > named.confidence
-    # A stop word is no name, whatever its capital.
+    # A stop word is not a name, even if it is capitalized.
     assert engine.search("send a letter OF").hits
 
 
@@ -152,7 +152,7 @@ def test_unknown_lowercase_word_can_be_a_service_name() -> None:
     plain = engine.search("send a letter").confidence
     assert engine.search("send a letter with hermes").confidence < plain
     assert engine.search("Send a letter with hermes").confidence < plain
-    # Not sure enough, ruled out, known to some tool, beside a name, or not told at all.
+    # Not if it is improbable, known to a tool, excluded, next to a name, or not scored.
     assert engine.search("send a letter as parcel").confidence == plain
     known = _engine(catalog.with_tools([Tool("hermes", "Call a courier")]), ServiceNameEmbedder())
     assert known.search("send a letter with hermes").confidence == plain
@@ -193,7 +193,7 @@ def test_uncovered_segments_are_reported(office: Catalog) -> None:
     assert result.uncovered == ("order a pizza",)
     assert engine.search("send a letter and pay the bill").uncovered == ()
     assert engine.search("order a pizza").uncovered == ()
-    # What the asker may not use serves nothing; what is on another page does.
+    # Disallowed tools cover nothing; tools on another page do.
     mail = {"mail___send_email", "mail___read_email"}
     both = "send a letter and pay the bill"
     assert engine.search(both, allowed=mail).uncovered == ("pay the bill",)
@@ -205,7 +205,7 @@ def test_no_segment_is_reported_if_none_is_covered(office: Catalog) -> None:
     engine = _engine(office, TopicEmbedder())
     nothing = engine.search("order a pizza and wash the car")
     assert (nothing.confident, nothing.uncovered) == (False, ())
-    # The names of tools are served by these, whatever they mean.
+    # Names of tools are covered by these tools.
     assert engine.search("salesforce query and übersetzen").uncovered == ()
 
 
@@ -237,7 +237,7 @@ def test_updated_index_ranks_like_a_new_one(query: str, names: list[str]) -> Non
 def test_phrase_among_words_is_not_required() -> None:
     tools = [Tool("send", "Send an email at 10:00 sharp"), Tool("pay", "Pay a bill")]
     engine = _engine(Catalog(tools), TopicEmbedder())
-    # By its words alone this would find what sends.
+    # A purely lexical ranking would find `send`.
     assert _names(engine.search("refund the invoice of 10:00 today"))[0] == "pay"
     assert _names(engine.search("refund (the invoice of 10:00) today^2 I said"))[0] == "pay"
     assert _names(engine.search('"an email at"')) == ["send"]
