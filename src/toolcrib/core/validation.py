@@ -17,8 +17,7 @@ from typing import Any, Final
 import jsonschema_rs
 from jsonschema_rs import ValidationErrorKind
 
-from toolcrib.core.schema import Parameter, list_parameters
-from toolcrib.core.schema_references import SchemaDocument, enter_part
+from toolcrib.core.schema import Parameter, SchemaDocument, enter_part, list_parameters
 from toolcrib.errors import InvalidSchema
 
 MAX_PROBLEMS: Final = 10
