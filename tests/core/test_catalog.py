@@ -19,7 +19,7 @@ def _names(catalog: Catalog) -> str:
     return "".join(tool.name for tool in catalog)
 
 
-def test_a_catalog_is_an_ordered_set_of_tools_by_id() -> None:
+def test_catalog_is_an_ordered_set_of_tools_by_id() -> None:
     catalog = Catalog(_tools("cab"))
     assert _names(catalog) == "cab"
     assert len(catalog) == 3
@@ -31,31 +31,31 @@ def test_a_catalog_is_an_ordered_set_of_tools_by_id() -> None:
     assert repr(catalog) == "Catalog(3 tools)"
 
 
-def test_an_unknown_id_says_so() -> None:
+def test_unknown_id_raises_unknown_tool() -> None:
     with pytest.raises(UnknownTool, match="no tool 'x' in this catalog of 1"):
         Catalog(_tools("a"))["x"]
     with pytest.raises(UnknownTool, match="no tool 'x'"):
         Catalog(_tools("a")).without(["x"])
 
 
-def test_what_is_not_a_tool_is_refused_with_the_way_to_read_it() -> None:
+def test_other_types_are_rejected_with_the_function_that_reads_them() -> None:
     bad: Any = [Tool("a"), {"name": "b"}]
     with pytest.raises(InvalidTool, match="entry 2 of a catalog is not a Tool but dict"):
         Catalog(bad)
 
 
-def test_one_id_given_as_text_is_one_id() -> None:
+def test_single_id_may_be_passed_as_a_string() -> None:
     assert _names(Catalog([Tool("a"), Tool("b"), Tool("ab")]).without("ab")) == "ab"
 
 
-def test_two_tools_with_one_id_are_refused_by_number() -> None:
+def test_duplicate_ids_are_rejected_with_their_positions() -> None:
     with pytest.raises(DuplicateTool, match="tools 1 and 3 have the same id 'a'"):
         Catalog(_tools("aba"))
     with pytest.raises(DuplicateTool, match="two of the tools to add have the id 'x'"):
         Catalog(_tools("a")).with_tools(_tools("xx"))
 
 
-def test_new_tools_come_last_and_known_ones_keep_their_place() -> None:
+def test_new_tools_are_appended_and_known_tools_keep_their_slots() -> None:
     catalog = Catalog(_tools("abc"))
     later = catalog.with_tools([Tool("d"), Tool("b", "new")])
     assert _names(later) == "abcd"
@@ -64,14 +64,14 @@ def test_new_tools_come_last_and_known_ones_keep_their_place() -> None:
     assert len(catalog) == 3
 
 
-def test_a_removed_tool_leaves_and_comes_back_last() -> None:
+def test_removed_tool_is_appended_when_added_again() -> None:
     catalog = Catalog(_tools("abc")).without("a")
     assert _names(catalog) == "bc"
     assert catalog.get("a") is None
     assert _names(catalog.with_tools(_tools("a"))) == "bca"
 
 
-def test_the_version_depends_on_the_tools_and_their_order_and_on_nothing_else() -> None:
+def test_version_depends_on_tools_and_order_only() -> None:
     catalog = Catalog(_tools("abc"))
     assert catalog.version == Catalog(_tools("abc")).version
     assert catalog.version == Catalog(_tools("ab")).with_tools(_tools("c")).version
@@ -83,7 +83,7 @@ def test_the_version_depends_on_the_tools_and_their_order_and_on_nothing_else() 
     assert catalog != "abc"
 
 
-def test_the_difference_of_two_catalogs_names_what_came_changed_and_went() -> None:
+def test_difference_lists_added_changed_and_removed_tools() -> None:
     before = Catalog(_tools("abc"))
     after = before.without("a").with_tools([Tool("b", "new"), Tool("d")])
     expected = CatalogDiff(added=(Tool("d"),), changed=(Tool("b", "new"),), removed=(Tool("a"),))
@@ -93,11 +93,11 @@ def test_the_difference_of_two_catalogs_names_what_came_changed_and_went() -> No
     assert not before.difference(before)
 
 
-def test_catalogs_of_different_descent_have_no_slots_in_common() -> None:
+def test_unrelated_catalogs_have_no_changed_slots() -> None:
     assert Catalog(_tools("abc")).changed_slots(Catalog(_tools("abc"))) is None
 
 
-def test_changed_slots_are_those_that_differ_whichever_way_one_looks() -> None:
+def test_changed_slots_are_symmetric() -> None:
     before = Catalog(_tools("abc"))
     after = before.without("a").with_tools(_tools("d"))
     assert after.changed_slots(before) == [0, 3]
@@ -105,7 +105,7 @@ def test_changed_slots_are_those_that_differ_whichever_way_one_looks() -> None:
     assert after.without("d").with_tools([before["b"]]).changed_slots(before) == [0]
 
 
-def test_many_changes_are_folded_in_without_renumbering() -> None:
+def test_many_changes_are_merged_without_new_slot_numbers() -> None:
     before = catalog = Catalog(_tools("ab"))
     for number in range(600):
         catalog = catalog.with_tools([Tool(f"t{number}")])
@@ -114,7 +114,7 @@ def test_many_changes_are_folded_in_without_renumbering() -> None:
     assert [tool.name for tool in catalog][:3] == ["a", "b", "t0"]
 
 
-def test_a_catalog_of_holes_is_numbered_anew() -> None:
+def test_catalog_with_mostly_empty_slots_gets_new_slot_numbers() -> None:
     catalog = Catalog(_tools("a"))
     for _ in range(1_100):
         catalog = catalog.with_tools([Tool("x")]).without(["x"])
@@ -129,7 +129,7 @@ _steps = st.lists(
 
 
 @given(_steps)
-def test_successors_equal_a_catalog_made_at_once(steps: list[tuple[str, str, str]]) -> None:
+def test_successors_equal_a_catalog_built_directly(steps: list[tuple[str, str, str]]) -> None:
     catalog = before = Catalog(_tools("abc"))
     plain = {tool.id: tool for tool in catalog}
     for sign, name, description in steps:

@@ -19,7 +19,7 @@ def _paths(schema: dict[str, Any]) -> list[str]:
     return [parameter.path for parameter in list_parameters(schema)]
 
 
-def test_parameters_come_in_the_order_of_the_schema_with_their_texts() -> None:
+def test_parameters_keep_the_order_of_the_schema() -> None:
     schema = {
         "properties": {
             "to": {"type": "string", "description": "Who gets it"},
@@ -35,7 +35,7 @@ def test_parameters_come_in_the_order_of_the_schema_with_their_texts() -> None:
     )
 
 
-def test_nested_objects_and_arrays_are_read_to_the_bottom() -> None:
+def test_nested_objects_and_arrays_are_read_completely() -> None:
     schema = {
         "properties": {
             "order": {
@@ -68,7 +68,7 @@ def test_alternatives_and_branches_are_all_read() -> None:
     assert _paths(schema) == ["email", "phone", "reason"]
 
 
-def test_of_two_declarations_the_one_that_says_something_is_kept() -> None:
+def test_declaration_with_a_description_wins() -> None:
     schema = {
         "properties": {"a": {"type": "string"}, "b": {"description": "first"}},
         "allOf": [{"properties": {"a": {"description": "told"}, "b": {"description": "second"}}}],
@@ -76,7 +76,7 @@ def test_of_two_declarations_the_one_that_says_something_is_kept() -> None:
     assert [parameter.description for parameter in list_parameters(schema)] == ["told", "first"]
 
 
-def test_local_references_are_followed_and_what_stands_beside_them_counts() -> None:
+def test_local_references_are_resolved_with_their_sibling_keywords() -> None:
     schema = {
         "$defs": {"City": {"type": "string", "description": "A city"}, "a/b~c": {"type": "null"}},
         "properties": {
@@ -95,12 +95,12 @@ def test_local_references_are_followed_and_what_stands_beside_them_counts() -> N
 @pytest.mark.parametrize(
     "reference", ["#/nowhere/at/all", "#anchor", "https://example.com/x.json", "#/type/x"]
 )
-def test_a_reference_that_leads_nowhere_or_out_is_left_alone(reference: str) -> None:
+def test_unresolvable_reference_is_ignored(reference: str) -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
     assert list_parameters(schema) == (Parameter("a", "a", "any"),)
 
 
-def test_a_schema_that_refers_to_itself_ends() -> None:
+def test_recursive_schema_ends() -> None:
     tree = {
         "$ref": "#/$defs/Node",
         "$defs": {
@@ -113,7 +113,7 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
     assert render_type({"$ref": "#/$defs/A"}, tree) == "any"
 
 
-def test_a_huge_or_deep_schema_is_cut() -> None:
+def test_huge_or_deep_schema_is_truncated() -> None:
     wide: dict[str, Any] = {"properties": {str(number): {} for number in range(5_000)}}
     assert len(list_parameters(wide)) == MAX_PARAMETERS
     deep: dict[str, Any] = {}
@@ -148,27 +148,27 @@ def test_types_have_short_names(schema: object, name: str) -> None:
     assert render_type(schema) == name
 
 
-def test_a_schema_that_fans_out_without_end_is_left_in_time() -> None:
+def test_exponential_schema_is_abandoned() -> None:
     fan = {f"a{n}": {"anyOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 10} for n in range(12)}
     bomb = {"$defs": fan, "properties": {"x": {"$ref": "#/$defs/a0"}, "y": {}}}
     assert list_parameters(bomb)[0].name == "x"
     assert render_signature("f", bomb).startswith("f(x?: any")
 
 
-def test_a_name_with_a_dot_is_one_name() -> None:
+def test_name_with_a_dot_is_one_name() -> None:
     schema = {"properties": {"filter.status": {"type": "string"}}}
     assert list_parameters(schema)[0].name == "filter.status"
     assert render_signature("f", schema) == "f(filter.status?: string)"
 
 
-def test_endless_types_have_names_too() -> None:
+def test_recursive_types_have_names() -> None:
     lists = {"type": "array", "items": {"$ref": "#"}}
     assert render_type(lists).startswith("any[]")
     either = {"anyOf": [{"$ref": "#"}]}
     assert render_type(either) == "any"
 
 
-def test_a_signature_is_one_line_with_a_mark_on_what_can_be_left_out() -> None:
+def test_signature_is_one_line_and_marks_optional_parameters() -> None:
     schema = {
         "properties": {
             "to": {"type": "string"},
@@ -208,7 +208,7 @@ _values = st.recursive(
 
 
 @given(st.dictionaries(_keys, _values, max_size=5))
-def test_any_json_at_all_is_read_without_a_fault(schema: dict[str, Any]) -> None:
+def test_any_json_is_read_without_an_error(schema: dict[str, Any]) -> None:
     for parameter in list_parameters(schema):
         assert parameter.path
     assert render_signature("x", schema).startswith("x(")

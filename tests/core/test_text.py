@@ -30,15 +30,15 @@ def _parts(text: str) -> list[str]:
         ("don't", ["don", "t"]),
     ],
 )
-def test_names_of_every_style_fall_into_the_same_parts(text: str, parts: list[str]) -> None:
+def test_names_of_every_case_style_have_the_same_parts(text: str, parts: list[str]) -> None:
     assert _parts(text) == parts
 
 
-def test_a_compound_is_also_a_word_as_a_whole() -> None:
+def test_compound_is_also_a_whole_word() -> None:
     assert _wholes("GitHub oauth2 sendEmail") == ["github", "oauth2", "sendemail"]
 
 
-def test_forms_of_a_word_are_one_term() -> None:
+def test_inflections_of_a_word_are_one_term() -> None:
     assert _wholes("create creates created creating") == ["creat"] * 4
     assert _wholes("emails Email EMAIL") == ["email"] * 3
 
@@ -52,18 +52,18 @@ def test_marks_that_are_part_of_a_word_stay() -> None:
     assert _wholes("हिन्दी_अनुवाद") == ["हिन्दी", "अनुवाद"]
 
 
-def test_scripts_without_spaces_are_read_in_pairs() -> None:
+def test_scripts_without_spaces_are_split_into_bigrams() -> None:
     assert _wholes("東京都") == ["東京", "京都"]
     assert _wholes("字") == ["字"]
     assert _wholes("API設計v2") == ["api", "設計", "v2"]
 
 
-def test_very_long_words_are_cut_alike_in_tools_and_queries() -> None:
+def test_very_long_words_are_truncated_the_same_in_tools_and_queries() -> None:
     assert _wholes("x" * 1_000) == ["x" * MAX_WORD_CHARS]
     assert _wholes("ж" * 1_000) == ["ж" * MAX_WORD_CHARS]
 
 
-def test_common_words_are_known_in_every_form() -> None:
+def test_stop_words_are_recognized_in_every_form() -> None:
     assert all(is_stop_word(word.whole) for word in split_words("the using THIS does"))
     assert not is_stop_word("email")
 
@@ -71,11 +71,11 @@ def test_common_words_are_known_in_every_form() -> None:
 @pytest.mark.parametrize(
     "style", ["send_email", "sendEmail", "Send-Email", "send email", "SENDEMAIL"]
 )
-def test_a_names_key_is_the_same_in_every_style(style: str) -> None:
+def test_normalized_name_is_the_same_in_every_case_style(style: str) -> None:
     assert normalize_name(style) == "sendemail"
 
 
-def test_a_names_key_knows_other_scripts() -> None:
+def test_normalized_name_supports_other_scripts() -> None:
     assert normalize_name("Über_Setzen") == "ubersetzen"
     assert normalize_name("東京_Tower") == "東京tower"
 

@@ -17,12 +17,12 @@ def test_words_signs_and_digits_count() -> None:
     assert estimate_tokens("one\n\ntwo") > estimate_tokens("one two")
 
 
-def test_one_endless_word_is_not_one_token() -> None:
+def test_very_long_word_is_several_tokens() -> None:
     assert estimate_tokens("a" * 4_000) > 900
     assert estimate_tokens("訊" * 100) > 70
 
 
-def test_a_definition_is_what_is_sent_and_any_counter_will_do() -> None:
+def test_definition_is_counted_with_any_counter() -> None:
     tool = Tool("a", "b", {"type": "object"})
     assert (
         render_definition(tool) == '{"name":"a","description":"b","input_schema":{"type":"object"}}'
@@ -32,5 +32,5 @@ def test_a_definition_is_what_is_sent_and_any_counter_will_do() -> None:
 
 
 @given(st.text(max_size=200), st.text(max_size=200))
-def test_more_text_is_never_far_fewer_tokens(one: str, more: str) -> None:
+def test_more_text_is_never_much_fewer_tokens(one: str, more: str) -> None:
     assert estimate_tokens(f"{one} {more}") >= estimate_tokens(one) - 1

@@ -29,18 +29,18 @@ FULL: dict[str, Any] = {
 }
 
 
-def test_a_tool_keeps_what_it_was_given() -> None:
+def test_tool_keeps_its_fields() -> None:
     tool = Tool(**FULL)
     assert {field: getattr(tool, field) for field in FULL} == FULL
 
 
-def test_a_tools_id_is_its_name_with_that_of_its_server_before_it() -> None:
+def test_default_id_is_server_and_name() -> None:
     assert Tool("send").id == "send"
     assert Tool("send", server="post").id == "post___send"
     assert Tool("send", server="post", id="7").id == "7"
 
 
-def test_a_tool_does_not_change_when_the_callers_dictionaries_do() -> None:
+def test_tool_does_not_share_dictionaries_with_the_caller() -> None:
     schema = copy.deepcopy(SCHEMA)
     tool = Tool("send", "", schema)
     schema["type"] = "array"
@@ -48,7 +48,7 @@ def test_a_tool_does_not_change_when_the_callers_dictionaries_do() -> None:
     assert tool.input_schema == SCHEMA
 
 
-def test_a_tool_cannot_be_changed_in_place() -> None:
+def test_tool_is_immutable() -> None:
     tool = Tool("send")
     with pytest.raises(AttributeError, match=r"tool\.replace\(name=…\)"):
         tool.name = "receive"
@@ -56,7 +56,7 @@ def test_a_tool_cannot_be_changed_in_place() -> None:
         del tool.name
 
 
-def test_replace_changes_some_fields_and_the_id_follows() -> None:
+def test_replace_changes_fields_and_the_default_id() -> None:
     tool = Tool(**FULL)
     assert tool.replace(name="post").id == "post___post"
     assert tool.replace(name="post").description == tool.description
@@ -64,7 +64,7 @@ def test_replace_changes_some_fields_and_the_id_follows() -> None:
     assert Tool("a").replace(name="b").id == "b"
 
 
-def test_equal_tools_are_equal_hash_alike_and_have_one_fingerprint() -> None:
+def test_equal_tools_have_equal_hash_and_fingerprint() -> None:
     one, other = Tool(**FULL), Tool(**FULL)
     assert one == other
     assert hash(one) == hash(other)
@@ -73,7 +73,7 @@ def test_equal_tools_are_equal_hash_alike_and_have_one_fingerprint() -> None:
 
 
 @pytest.mark.parametrize("field", sorted(FULL))
-def test_any_other_field_makes_another_tool_and_another_fingerprint(field: str) -> None:
+def test_any_changed_field_changes_the_fingerprint(field: str) -> None:
     tool = Tool(**FULL)
     fields = {**FULL, field: "changed"} if isinstance(FULL[field], str) else dict(FULL)
     if field == "policy":
@@ -87,7 +87,7 @@ def test_any_other_field_makes_another_tool_and_another_fingerprint(field: str) 
     assert other.fingerprint != tool.fingerprint
 
 
-def test_a_tool_survives_pickling_and_its_own_wire_format() -> None:
+def test_tool_survives_pickling_and_to_dict() -> None:
     tool = Tool(**FULL)
     assert pickle.loads(pickle.dumps(tool)) == tool
     assert Tool(**tool.to_dict()) == tool
@@ -103,23 +103,23 @@ def test_only_a_true_hint_makes_a_tool_read_only() -> None:
     assert not Tool("a", annotations={"title": "readOnlyHint"}).read_only
 
 
-def test_a_long_default_id_is_refused_at_once_and_not_on_the_way_back() -> None:
+def test_long_default_id_is_rejected_immediately() -> None:
     with pytest.raises(InvalidTool, match="id has 1,003 characters"):
         Tool("n" * 500, server="s" * 500)
 
 
-def test_the_order_of_a_schema_is_part_of_a_tool() -> None:
+def test_key_order_of_a_schema_is_part_of_a_tool() -> None:
     one = Tool("a", "", {"properties": {"x": {}, "y": {}}})
     other = Tool("a", "", {"properties": {"y": {}, "x": {}}})
     assert one != other
     assert one.fingerprint != other.fingerprint
 
 
-def test_one_tag_given_as_text_is_one_tag() -> None:
+def test_single_tag_may_be_passed_as_a_string() -> None:
     assert Tool("a", tags="mail").tags == ("mail",)
 
 
-def test_a_tool_prints_as_its_id() -> None:
+def test_tool_prints_as_its_id() -> None:
     assert repr(Tool("send", server="post")) == "Tool('post___send')"
 
 
@@ -145,7 +145,7 @@ def test_a_tool_prints_as_its_id() -> None:
         ({"name": "a", "policy": "sometimes"}, "not one of never, automatic, always"),
     ],
 )
-def test_a_bad_tool_is_refused_with_the_field_named(fields: dict[str, Any], message: str) -> None:
+def test_invalid_tool_is_rejected_with_the_field(fields: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidTool, match=message):
         Tool(**fields)
 
@@ -175,12 +175,12 @@ def _deep() -> dict[str, Any]:
     ],
     ids=["text", "nan", "object", "cycle", "deep", "huge"],
 )
-def test_a_bad_schema_is_refused_with_the_reason(schema: Any, message: str) -> None:
+def test_invalid_schema_is_rejected_with_the_reason(schema: Any, message: str) -> None:
     with pytest.raises(InvalidSchema, match=message):
         Tool("a", "", schema)
 
 
-def test_what_is_replaced_is_checked_and_the_rest_stays() -> None:
+def test_replaced_fields_are_validated() -> None:
     tool = Tool("send", "Sends.", {"type": "object"}, server="mail", annotations={"a": 1})
     renamed = tool.replace(name="post")
     assert (renamed.id, renamed.input_schema) == ("mail___post", {"type": "object"})

@@ -10,7 +10,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames, public_name, safe_name
 
 
-def test_a_safe_id_is_its_own_name_and_others_are_made_safe() -> None:
+def test_safe_id_is_the_public_name_and_others_are_made_safe() -> None:
     assert public_name(Tool("send", server="mail")) == "mail___send"
     assert public_name(Tool("send.mail")).startswith("send_mail_")
     long = Tool("x" * 70)
@@ -21,7 +21,7 @@ def test_a_safe_id_is_its_own_name_and_others_are_made_safe() -> None:
     assert names.find_tool("nothing") is None
 
 
-def test_a_name_begins_with_a_letter_or_an_underscore() -> None:
+def test_name_starts_with_a_letter_or_an_underscore() -> None:
     for id in ("3d_render", "-x", "9" * 70):
         name = public_name(Tool(id))
         assert name.startswith(f"_{id[:50]}") and len(name) <= 64
@@ -29,7 +29,7 @@ def test_a_name_begins_with_a_letter_or_an_underscore() -> None:
     assert public_name(Tool("_3d")) == "_3d"
 
 
-def test_who_sends_tools_under_other_names_says_so() -> None:
+def test_names_can_come_from_another_function() -> None:
     tools = [Tool("3d_render"), Tool("b.c")]
     names = ToolNames(Catalog(tools), lambda tool: tool.id.replace(".", "-"))
     assert [names.name_for(tool) for tool in tools] == ["3d_render", "b-c"]
@@ -38,6 +38,6 @@ def test_who_sends_tools_under_other_names_says_so() -> None:
 
 
 @given(st.text(min_size=1), st.text(min_size=1))
-def test_two_names_never_become_one(one: str, other: str) -> None:
+def test_distinct_names_stay_distinct(one: str, other: str) -> None:
     assert (safe_name(one) == safe_name(other)) == (one == other)
     assert re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]{0,63}", safe_name(one))

@@ -44,7 +44,7 @@ _STOP_WORDS: Final = """
 
 
 class TextWord(NamedTuple):
-    """A word of a text, its term as a whole, and the terms of its parts.
+    """A word of a text, the term of the whole word, and the terms of its parts.
 
     `GitHub` has the whole `github` and the parts `git`, `hub`; a plain word has itself as only part.
     """

@@ -31,7 +31,7 @@ def index(office: Catalog) -> NameIndex:
         ("Übersetzen", [10], False),
     ],
 )
-def test_a_name_is_known_in_every_style(
+def test_name_is_matched_in_every_case_style(
     index: NameIndex, query: str, slots: list[int], only: bool
 ) -> None:
     assert index.match_names(query) == NameMatch(slots, only)
@@ -49,17 +49,17 @@ def test_a_name_is_known_in_every_style(
         "refund search",
     ],
 )
-def test_what_is_not_nothing_but_names_is_no_name(index: NameIndex, query: str) -> None:
+def test_query_with_other_words_is_not_a_name(index: NameIndex, query: str) -> None:
     assert index.match_names(query) is None
 
 
-def test_tools_of_one_name_on_two_servers_are_both_meant() -> None:
+def test_same_name_on_two_servers_matches_both_tools() -> None:
     index = NameIndex.fit(Catalog([Tool("get_file", server="a"), Tool("get_file", server="b")]))
     assert index.match_names("getFile") == NameMatch([0, 1], True)
     assert index.match_names("b___get_file") == NameMatch([1], True)
 
 
-def test_names_come_go_and_change_with_the_catalog() -> None:
+def test_name_index_follows_catalog_changes() -> None:
     catalog = Catalog([Tool("get_file"), Tool("put_file")])
     index = NameIndex.fit(catalog)
     later = catalog.with_tools([Tool("new_file")]).without(["put_file"])
@@ -73,7 +73,7 @@ def test_names_come_go_and_change_with_the_catalog() -> None:
     assert index.with_catalog(other).match_names("otherFile") == NameMatch([0], True)
 
 
-def test_a_tool_that_changes_often_is_named_once() -> None:
+def test_tool_that_changes_often_is_matched_once() -> None:
     catalog = Catalog([Tool("get_file")])
     index = NameIndex.fit(catalog)
     for number in range(50):
@@ -82,12 +82,12 @@ def test_a_tool_that_changes_often_is_named_once() -> None:
     assert set(index._changed.values()) == {(0,)}
 
 
-def test_a_name_of_nothing_but_signs_is_a_name() -> None:
+def test_name_without_letters_is_matched() -> None:
     index = NameIndex.fit(Catalog([Tool("🔥"), Tool("💧")]))
     assert index.match_names("💧") == NameMatch([1], False)
 
 
-def test_many_changes_are_fitted_anew() -> None:
+def test_many_changes_fit_the_index_again() -> None:
     catalog = Catalog([Tool("get_file")])
     index = NameIndex.fit(catalog)
     for number in range(2_100):

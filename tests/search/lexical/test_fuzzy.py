@@ -30,14 +30,14 @@ def found(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
     }
 
 
-def test_a_score_is_likeness_and_a_bonus_for_every_word_found() -> None:
+def test_score_is_similarity_plus_a_bonus_per_word() -> None:
     text = fuzzy.build_haystack("Moor", "Tie a boat", "")
     assert text == "moor tie a boat "
     likeness = SequenceMatcher(None, "boat boat car", text).ratio()
     assert fuzzy.score_haystack("Boat boat car", text, 0.1) == round(likeness + 0.2, 4)
 
 
-def test_scores_lie_on_the_scale_of_the_best_the_query_could_get() -> None:
+def test_scores_are_relative_to_the_best_possible_score() -> None:
     raw = fuzzy.score_haystack(
         "boat", fuzzy.build_haystack("moor_boat", "Tie a boat to the quay", "After landing")
     )
@@ -45,18 +45,18 @@ def test_scores_lie_on_the_scale_of_the_best_the_query_could_get() -> None:
     assert best == pytest.approx(raw / 1.12)
 
 
-def test_what_does_not_rise_above_the_noise_is_not_found() -> None:
+def test_scores_at_or_below_the_minimum_are_not_found() -> None:
     assert found(FuzzyRanker().fit(HARBOUR), "ÿÿ") == {}
 
 
 @pytest.mark.parametrize("query", ["", "  \n"])
-def test_a_query_without_words_finds_nothing(query: str) -> None:
+def test_query_without_words_finds_nothing(query: str) -> None:
     index = FuzzyRanker().fit(HARBOUR)
     assert found(index, query) == {}
     assert index.reasons(ParsedQuery(query), 0) == ()
 
 
-def test_reasons_say_which_word_hit_which_field_and_add_up() -> None:
+def test_reasons_name_word_and_field_and_add_up() -> None:
     reasons = FuzzyRanker().fit(HARBOUR).reasons(ParsedQuery("moor quay landing zz"), 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("moor", "name"),
@@ -67,7 +67,7 @@ def test_reasons_say_which_word_hit_which_field_and_add_up() -> None:
     assert sum(reason.share for reason in reasons) == pytest.approx(1)
 
 
-def test_words_explain_a_score_to_which_spelling_adds_nothing() -> None:
+def test_words_explain_a_score_without_spelling_similarity() -> None:
     # In long texts difflib passes over common letters, and the likeness may come to nothing.
     index = FuzzyRanker(1 / 3).fit(Catalog([Tool("log", "tide " * 100)]))
     assert [reason.share for reason in index.reasons(ParsedQuery("tide"), 0)] == pytest.approx(
@@ -75,13 +75,13 @@ def test_words_explain_a_score_to_which_spelling_adds_nothing() -> None:
     )
 
 
-def test_what_is_not_found_has_no_reasons() -> None:
+def test_tool_that_does_not_match_has_no_reasons() -> None:
     index = FuzzyRanker().fit(HARBOUR)
     assert index.reasons(ParsedQuery("ÿÿ"), 0) == ()
     assert index.with_catalog(HARBOUR.without(["moor_boat"])).reasons(ParsedQuery("boat"), 0) == ()
 
 
-def test_an_update_reads_only_what_changed() -> None:
+def test_update_analyzes_only_changed_tools() -> None:
     index = FuzzyRanker(token_bonus=0.5).fit(HARBOUR)
     later = HARBOUR.without(["hoist_sail"]).with_tools([Tool("weigh_anchor", "Raise iron")])
     updated = index.with_catalog(later.with_tools([Tool("row_boat", "Use oars")]))
@@ -90,13 +90,13 @@ def test_an_update_reads_only_what_changed() -> None:
         assert found(updated, query) == found(FuzzyRanker(0.5).fit(updated.catalog), query)
 
 
-def test_a_catalog_of_another_descent_is_read_anew() -> None:
+def test_unrelated_catalog_is_analyzed_completely() -> None:
     other = Catalog([Tool("fish", "Catch cod")])
     assert list(found(FuzzyRanker().fit(HARBOUR).with_catalog(other), "cod")) == ["fish"]
 
 
 @given(st.text(max_size=30), st.floats(0, 1))
-def test_every_score_is_above_nothing_and_at_most_one(query: str, bonus: float) -> None:
+def test_scores_are_above_zero_and_at_most_one(query: str, bonus: float) -> None:
     index = FuzzyRanker(bonus).fit(HARBOUR)
     ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1.000001 for score in ranking.scores.tolist())
@@ -106,7 +106,7 @@ def test_every_score_is_above_nothing_and_at_most_one(query: str, bonus: float) 
     ]
 
 
-def test_a_query_too_long_to_compare_is_refused() -> None:
+def test_too_long_query_is_rejected() -> None:
     index = FuzzyRanker().fit(Catalog([Tool("a")]))
     with pytest.raises(QueryTooLong, match="in mode fuzzy the limit is 500"):
         index.rank(ParsedQuery("x" * 501))

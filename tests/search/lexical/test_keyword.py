@@ -45,25 +45,23 @@ def points(query: str, name: str, description: str = "") -> int:
         ("x" + "!" * 50_000 + "y", ("x" + "!" * 50_000 + "y",), "x" + "!" * 50_000 + "y"),
     ],
 )
-def test_a_query_is_read_without_the_punctuation_around_it(
-    query: str, terms: tuple[str, ...], name: str
-) -> None:
+def test_surrounding_punctuation_is_stripped(query: str, terms: tuple[str, ...], name: str) -> None:
     assert keyword.parse_keywords(query) == (terms, name)
 
 
-def test_a_term_in_the_name_counts_three_and_only_in_the_description_one() -> None:
+def test_term_counts_three_in_the_name_and_one_in_the_description() -> None:
     assert points("bread", "bake_bread", "bread") == 3
     assert points("bread", "knead", "dough for bread") == 1
     assert points("bread bread", "knead", "dough for bread") == 2
     assert points("fish", "knead", "dough for bread") == 0
 
 
-def test_an_exact_name_counts_a_hundred_more_in_any_case_and_quoting() -> None:
+def test_exact_name_adds_a_hundred_points_in_any_case_and_quoting() -> None:
     assert points("`KNEAD`", "knead") == 103
     assert points("knead it", "knead") == 3
 
 
-def test_scores_lie_on_the_scale_of_every_term_in_the_name() -> None:
+def test_scores_are_relative_to_all_terms_in_the_name() -> None:
     index = KeywordRanker().fit(BAKERY)
     assert found(index, "bake dough") == pytest.approx(
         {"bake_bread": 4 / 6, "knead": 1 / 6, "Bake": 3 / 6}
@@ -72,13 +70,13 @@ def test_scores_lie_on_the_scale_of_every_term_in_the_name() -> None:
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!"])
-def test_a_query_without_terms_finds_nothing(query: str) -> None:
+def test_query_without_terms_finds_nothing(query: str) -> None:
     index = KeywordRanker().fit(BAKERY)
     assert found(index, query) == {}
     assert index.reasons(ParsedQuery(query), 0) == ()
 
 
-def test_reasons_say_which_term_hit_which_field_and_add_up() -> None:
+def test_reasons_name_term_and_field_and_add_up() -> None:
     reasons = KeywordRanker().fit(BAKERY).reasons(ParsedQuery("bread oven fish"), 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("bread", "name"),
@@ -90,13 +88,13 @@ def test_reasons_say_which_term_hit_which_field_and_add_up() -> None:
         assert sum(reason.share for reason in one) == pytest.approx(1)
 
 
-def test_what_is_not_found_has_no_reasons() -> None:
+def test_tool_that_does_not_match_has_no_reasons() -> None:
     index = KeywordRanker().fit(BAKERY)
     assert index.reasons(ParsedQuery("fish"), 0) == ()
     assert index.with_catalog(BAKERY.without(["knead"])).reasons(ParsedQuery("knead"), 1) == ()
 
 
-def test_an_update_reads_only_what_changed() -> None:
+def test_update_analyzes_only_changed_tools() -> None:
     index = KeywordRanker().fit(BAKERY)
     later = BAKERY.without(["Bake"]).with_tools(
         [Tool("knead", "Press"), Tool("slice", "Cut bread")]
@@ -107,7 +105,7 @@ def test_an_update_reads_only_what_changed() -> None:
         assert found(updated, query) == found(KeywordRanker().fit(later), query)
 
 
-def test_a_catalog_of_another_descent_is_read_anew() -> None:
+def test_unrelated_catalog_is_analyzed_completely() -> None:
     other = Catalog([Tool("sweep", "Clean the floor")])
     assert list(found(KeywordRanker().fit(BAKERY).with_catalog(other), "floor")) == ["sweep"]
 
@@ -115,7 +113,7 @@ def test_a_catalog_of_another_descent_is_read_anew() -> None:
 @given(
     st.lists(st.sampled_from(["bake", "BREAD", "'dough'", "!"]) | st.text(max_size=6)).map(" ".join)
 )
-def test_every_score_is_above_nothing_and_at_most_one(query: str) -> None:
+def test_scores_are_above_zero_and_at_most_one(query: str) -> None:
     index = KeywordRanker().fit(BAKERY)
     ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1 for score in ranking.scores.tolist())

@@ -33,7 +33,7 @@ def test_words_are_distinct_and_keep_their_underscores() -> None:
     assert prefix.tool_words(LIBRARY["lend_book"])[-3:] == ("lending", "out", "desk")
 
 
-def test_a_whole_word_counts_one_and_each_longer_word_half() -> None:
+def test_whole_word_counts_one_and_each_longer_word_half() -> None:
     assert PrefixRanker().fit(LIBRARY).tally_points("book") == {0: 1.0, 1: 0.5}
     assert PrefixRanker().fit(LIBRARY).tally_points("lend") == {0: 1.0}
     assert PrefixRanker().fit(LIBRARY).tally_points("f f") == {1: 0.5, 2: 1.0}
@@ -44,7 +44,7 @@ def test_whole_words_are_found_before_longer_ones() -> None:
     assert list(prefix.tally_points(["book"], postings).items()) == [("b", 1.0), ("a", 1.0)]
 
 
-def test_scores_lie_on_the_scale_of_one_point_a_word() -> None:
+def test_scores_are_relative_to_one_point_per_word() -> None:
     index = PrefixRanker().fit(LIBRARY)
     assert found(index, "book money") == {"lend_book": 0.5, "find": 0.25, "Fine": 0.5}
     assert found(index, "find title book by") == {"lend_book": 0.25, "find": 0.875}
@@ -52,13 +52,13 @@ def test_scores_lie_on_the_scale_of_one_point_a_word() -> None:
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!", "zebra"])
-def test_what_matches_no_word_finds_nothing(query: str) -> None:
+def test_query_without_matching_words_finds_nothing(query: str) -> None:
     index = PrefixRanker().fit(LIBRARY)
     assert found(index, query) == {}
     assert index.reasons(ParsedQuery(query), 0) == ()
 
 
-def test_reasons_say_which_word_stands_in_which_field_and_add_up() -> None:
+def test_reasons_name_word_and_field_and_add_up() -> None:
     reasons = PrefixRanker().fit(LIBRARY).reasons(ParsedQuery("lend reader"), 0)
     assert [(reason.term, reason.field) for reason in reasons] == [
         ("lend_book", "name"),
@@ -68,12 +68,12 @@ def test_reasons_say_which_word_stands_in_which_field_and_add_up() -> None:
     assert sum(reason.share for reason in reasons) == pytest.approx(1)
 
 
-def test_a_slot_that_is_empty_has_no_reasons() -> None:
+def test_empty_slot_has_no_reasons() -> None:
     later = LIBRARY.without(["lend_book"])
     assert PrefixRanker().fit(LIBRARY).with_catalog(later).reasons(ParsedQuery("book"), 0) == ()
 
 
-def test_an_update_moves_only_the_words_of_changed_tools() -> None:
+def test_update_changes_only_the_words_of_changed_tools() -> None:
     index = PrefixRanker().fit(LIBRARY)
     later = LIBRARY.without(["Fine"]).with_tools(
         [Tool("find", "Search"), Tool("sell", "Sell a book")]
@@ -85,13 +85,13 @@ def test_an_update_moves_only_the_words_of_changed_tools() -> None:
     assert dict(updated.postings) == dict(PrefixRanker().fit(later).postings)
 
 
-def test_a_catalog_of_another_descent_is_read_anew() -> None:
+def test_unrelated_catalog_is_analyzed_completely() -> None:
     other = Catalog([Tool("shelve", "Put books away")])
     assert found(PrefixRanker().fit(LIBRARY).with_catalog(other), "lend put") == {"shelve": 0.5}
 
 
 @given(st.text("abefiklnot _?", max_size=12) | st.text(max_size=12))
-def test_every_score_is_above_nothing_and_at_most_one(query: str) -> None:
+def test_scores_are_above_zero_and_at_most_one(query: str) -> None:
     index = PrefixRanker().fit(LIBRARY)
     ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1 for score in ranking.scores.tolist())

@@ -83,21 +83,21 @@ def test_words_find_tools_in_any_form_and_field(
         ("the^2", set()),
     ],
 )
-def test_the_query_language_finds_exactly_what_it_says(
+def test_query_language_finds_the_expected_tools(
     index: LexicalIndex, query: str, names: set[str] | int
 ) -> None:
     found = _found(index, query)
     assert (len(found) if isinstance(names, int) else set(found)) == names
 
 
-def test_scores_lie_between_0_and_1_and_a_boost_shifts_them(index: LexicalIndex) -> None:
+def test_scores_are_between_0_and_1_and_change_with_a_boost(index: LexicalIndex) -> None:
     for query in ("email", "email message", "email^5 message", "email message^5", "*", "-email"):
         assert all(0 < score <= 1 for score in index.rank(ParsedQuery(query)).scores.tolist())
     assert _found(index, "refund^9 weather")[0] == "refund"
     assert _found(index, "refund weather^9")[0] == "get_weather"
 
 
-def test_a_bad_query_says_so_unless_leniency_was_asked_for(office: Catalog) -> None:
+def test_malformed_query_raises_in_strict_and_notes_in_lenient_syntax(office: Catalog) -> None:
     with pytest.raises(InvalidQuery, match="never closed"):
         LexicalRanker().fit(office).rank(ParsedQuery("(email"))
     lenient = LexicalRanker(syntax="lenient").fit(office)
@@ -109,7 +109,7 @@ def test_a_bad_query_says_so_unless_leniency_was_asked_for(office: Catalog) -> N
     )
 
 
-def test_in_capitals_alone_and_is_a_word_if_the_reading_is_lenient(office: Catalog) -> None:
+def test_lenient_syntax_reads_and_in_an_uppercase_query_as_a_word(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     query = "REFUND AND NEWEST OR ELSE"
     assert set(_found(lenient, query)) == set(_found(strict, query.lower())) != set()
@@ -121,7 +121,7 @@ def test_in_capitals_alone_and_is_a_word_if_the_reading_is_lenient(office: Catal
         assert not lenient.is_unrestricted(ParsedQuery(other))
 
 
-def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office: Catalog) -> None:
+def test_lenient_syntax_does_not_read_list_numbers_as_parentheses(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     query = "1) send an email\n2) refund it b) newest"
     assert lenient.rank(ParsedQuery(query)).notes == ()
@@ -137,13 +137,11 @@ def test_the_marks_of_a_list_are_no_parentheses_if_the_reading_is_lenient(office
 @pytest.mark.parametrize(
     "query", ["http://localhost:3000", "issue:12", "email -a", "email -xzf", "+49 170 email"]
 )
-def test_what_only_looks_like_operators_binds_nothing_if_the_reading_is_lenient(
-    office: Catalog, query: str
-) -> None:
+def test_lenient_syntax_ignores_apparent_operators(office: Catalog, query: str) -> None:
     assert LexicalRanker(syntax="lenient").fit(office).is_unrestricted(ParsedQuery(query))
 
 
-def test_what_rules_out_nothing_is_no_condition_if_the_reading_is_lenient(office: Catalog) -> None:
+def test_lenient_syntax_drops_exclusions_that_match_nothing(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     assert not strict.is_unrestricted(ParsedQuery("email -xzf"))
     assert _found(lenient, "email -xzf") == _found(strict, "email -xzf") == _found(strict, "email")
@@ -155,7 +153,7 @@ def test_what_rules_out_nothing_is_no_condition_if_the_reading_is_lenient(office
         assert not lenient.is_unrestricted(ParsedQuery(asks))
 
 
-def test_a_phrase_that_no_tool_holds_is_words_if_the_reading_is_lenient(office: Catalog) -> None:
+def test_lenient_syntax_reads_unknown_phrases_as_words(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     assert _found(strict, '"email newest"') == []
     assert set(_found(lenient, '"email newest"')) == set(_found(strict, "email newest")) != set()
@@ -171,26 +169,26 @@ def test_a_phrase_that_no_tool_holds_is_words_if_the_reading_is_lenient(office: 
         ("sales", "salesforce_query", "sales → salesforc"),
     ],
 )
-def test_a_slip_of_the_pen_is_forgiven_and_said(
+def test_typo_is_corrected_with_a_note(
     index: LexicalIndex, query: str, first: str, note: str
 ) -> None:
     assert _found(index, query)[0] == first
     assert any(note in said.text for said in index.rank(ParsedQuery(query)).notes)
 
 
-def test_short_words_and_long_questions_are_not_guessed_at(index: LexicalIndex) -> None:
+def test_short_words_and_long_queries_are_not_corrected(index: LexicalIndex) -> None:
     assert _found(index, "emi") == []
     assert index.rank(ParsedQuery("wether one two three four five six seven")).notes == ()
 
 
-def test_a_quotation_in_a_sentence_is_words_where_no_tool_has_it(index: LexicalIndex) -> None:
+def test_unknown_phrase_in_a_sentence_is_read_as_words(index: LexicalIndex) -> None:
     assert "refund" in _found(index, 'please "refund the nice charge" now')
     assert _found(index, '"give me back all the money of my last charge"')[0] == "refund"
     assert _found(index, '"refund the charge"') == []
     assert _found(index, 'pay "ask the customer database"')[0] == "salesforce_query"
 
 
-def test_a_compound_is_found_whole_and_in_parts(index: LexicalIndex) -> None:
+def test_compound_is_found_whole_and_in_parts(index: LexicalIndex) -> None:
     assert _found(index, "createInvoice")[0] == "createInvoice"
     assert _found(index, "create_invoice")[0] == "createInvoice"
     assert "createInvoice" in _found(index, "CREATEINVOICE")
@@ -219,7 +217,7 @@ def test_reasons_add_up_and_name_term_and_field(office: Catalog, index: LexicalI
     assert index.reasons(ParsedQuery("weather"), slot) == ()
 
 
-def test_a_leaf_is_answered_to_the_letter(index: LexicalIndex) -> None:
+def test_leaf_matches_exactly(index: LexicalIndex) -> None:
     answer = index.match_leaf(WordNode("email"))
     assert answer is not None
     assert answer.posting.slots.tolist() == [0, 1]
@@ -241,27 +239,27 @@ def test_scores_by_slot_are_those_of_the_ranking(office: Catalog, query: str) ->
     assert [note.text for note in spread.notes] == [note.text for note in ranking.notes]
 
 
-def test_a_book_of_a_description_is_cut() -> None:
+def test_very_long_description_is_truncated() -> None:
     book = Tool("book", "word " * (MAX_FIELD_TERMS + 50) + "epilogue")
     index = LexicalRanker().fit(Catalog([book, Tool("note", "a word")]))
     assert set(_found(index, "word")) == {"note", "book"}
     assert _found(index, "epilogue") == []
 
 
-def test_an_empty_catalog_answers_too() -> None:
+def test_empty_catalog_can_be_searched() -> None:
     index = LexicalRanker().fit(Catalog())
     for query in ("x", "x AND y", '"x y"', "x*", "-x", "*", "name:x"):
         assert _found(index, query) == []
     assert _found(index.with_catalog(index._catalog.with_tools([Tool("x")])), "x") == ["x"]
 
 
-def test_a_phrase_longer_than_the_text_or_of_common_words_only_finds_nothing() -> None:
+def test_phrase_of_stop_words_or_longer_than_the_text_finds_nothing() -> None:
     index = LexicalRanker().fit(Catalog([Tool("send")]))
     assert _found(index, '"send send"') == []
     assert _found(index, '"of the"') == []
 
 
-def test_answers_that_are_kept_are_few_and_stay_true(
+def test_cached_matches_are_bounded_and_correct(
     office: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("toolcrib.search.lexical.ranker._MAX_CACHED_MATCHES", 2)
@@ -272,20 +270,18 @@ def test_answers_that_are_kept_are_few_and_stay_true(
 
 
 @pytest.mark.parametrize("query", ["™*", "㎐*", "a-\u0301*", '"Ⓐ Ⓐ"*', "-\u0301*", "😀*"])
-def test_odd_characters_before_a_star_are_read_like_any_others(
-    index: LexicalIndex, query: str
-) -> None:
+def test_unusual_characters_before_a_star_are_accepted(index: LexicalIndex, query: str) -> None:
     for fitted in (index, LexicalRanker().fit(Catalog())):
         assert isinstance(_found(fitted, query), list)
 
 
-def test_a_phrase_may_end_in_the_beginning_of_a_common_word() -> None:
+def test_phrase_may_end_in_a_prefix_of_a_stop_word() -> None:
     tools = [Tool("total_cost"), Tool("send_note", "send to anyone"), Tool("send_total", "x")]
     index = LexicalRanker().fit(Catalog(tools))
     assert _found(index, '"send to"*') == ["send_total"]
 
 
-def test_the_words_of_tools_that_are_gone_are_not_kept_for_ever() -> None:
+def test_terms_of_removed_tools_are_discarded_eventually() -> None:
     catalog = Catalog([Tool("x")])
     index = LexicalRanker().fit(catalog)
     for number in range(0, 30_000, 1_500):
@@ -296,12 +292,12 @@ def test_the_words_of_tools_that_are_gone_are_not_kept_for_ever() -> None:
     assert _found(index, "w29999") == ["x"]
 
 
-def test_a_shared_server_text_finds_all_its_tools() -> None:
+def test_shared_server_description_finds_all_its_tools() -> None:
     tools = [Tool(name, server="s", server_description="Everything about orchids") for name in "ab"]
     assert _found(LexicalRanker().fit(Catalog(tools)), "orchids") == ["a", "b"]
 
 
-def test_resolved_of_queries_with_operators_are_bounded() -> None:
+def test_resolved_queries_are_bounded() -> None:
     index = LexicalRanker().fit(Catalog([Tool("send_email"), Tool("read_email")]))
     for number in range(2 * _MAX_RESOLVED + 1):
         assert len(index.rank(ParsedQuery(f"email NOT word{number}")).slots) == 2

@@ -156,7 +156,7 @@ def written(node: QueryNode) -> str:
 
 
 @pytest.mark.parametrize("seed", range(CATALOGS))
-def test_words_phrases_and_operators_score_as_in_tantivy(seed: int) -> None:
+def test_words_phrases_and_operators_score_like_tantivy(seed: int) -> None:
     both = pair(seed)
     chance = Random(f"queries {seed}")
     found = 0
@@ -169,14 +169,14 @@ def test_words_phrases_and_operators_score_as_in_tantivy(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(CATALOGS))
-def test_every_single_word_scores_as_in_tantivy(seed: int) -> None:
+def test_every_single_word_scores_like_tantivy(seed: int) -> None:
     both = pair(seed)
     for word in VOCABULARY:
         theirs = both.their_scores(word)
         assert both.our_scores(WordNode(word)) == pytest.approx(theirs, abs=5e-5, rel=1e-5), word
 
 
-def test_a_clause_that_a_tool_does_not_match_adds_nothing_to_its_score() -> None:
+def test_unmatched_clause_adds_nothing_to_a_score() -> None:
     both = pair(3)
     node = Or((And((WordNode("ash"), WordNode("acacia"))), WordNode("beech")))
     assert both.our_scores(node) == both.our_scores(WordNode("beech")) != {}

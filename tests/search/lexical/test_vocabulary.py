@@ -18,7 +18,7 @@ def _near(vocabulary: Vocabulary, word: str) -> list[str]:
     return vocabulary.find_corrections(word, lambda term: True)
 
 
-def test_a_term_that_no_longer_counts_hides_none_that_does() -> None:
+def test_unaccepted_term_does_not_hide_an_accepted_one() -> None:
     vocabulary = _vocabulary(["transcribf", "transcribing"])
     assert _near(vocabulary, "transcribe") == ["transcribf"]
     assert vocabulary.find_corrections("transcribi", lambda term: term != "transcribf") == [
@@ -32,7 +32,7 @@ MANY = [f"filler{number}" for number in range(150)]
 
 @pytest.mark.parametrize("before", [[], MANY], ids=["fresh", "sorted"])
 @pytest.mark.parametrize("after", [[], ["late"]], ids=["alone", "with a late term"])
-def test_terms_are_found_by_beginning_part_and_likeness(
+def test_terms_are_found_by_prefix_substring_and_edit_distance(
     before: list[str], after: list[str]
 ) -> None:
     vocabulary = _vocabulary([*before, "email", "emails", "invoice", "salesforce", "transcribe"])
@@ -49,7 +49,7 @@ def test_terms_are_found_by_beginning_part_and_likeness(
     assert set(vocabulary.find_by_prefix("lat")) == set(after)
 
 
-def test_a_term_has_one_number_for_good() -> None:
+def test_term_keeps_its_number() -> None:
     vocabulary = _vocabulary(["a", "b", "a"])
     assert vocabulary.get_or_add("a") == vocabulary.get("a") == 0
     assert vocabulary.get_or_add("b") == 1
@@ -70,7 +70,7 @@ def _slip(word: str, kind: int, at: int, letter: str) -> str:
 
 
 @given(_words, st.integers(0, 3), st.integers(0, 8), st.sampled_from("abcdé"), st.booleans())
-def test_any_single_slip_is_recognised(
+def test_any_single_edit_is_recognized(
     word: str, kind: int, at: int, letter: str, is_sorted: bool
 ) -> None:
     written = _slip(word, kind, at, letter)

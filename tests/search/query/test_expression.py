@@ -57,7 +57,7 @@ A, B, C = WordNode("a"), WordNode("b"), WordNode("c")
         ("a^2^3", Boost(Boost(A, 2.0), 3.0)),
     ],
 )
-def test_a_query_is_read_as_it_is_meant(text: str, node: QueryNode) -> None:
+def test_query_is_parsed_into_the_expected_nodes(text: str, node: QueryNode) -> None:
     assert parse_expression(text) == node
     assert parse_expression(str(node)) == node
 
@@ -75,7 +75,7 @@ def test_a_query_is_read_as_it_is_meant(text: str, node: QueryNode) -> None:
         ("std::vector", ["std::vector"]),
     ],
 )
-def test_ordinary_text_is_nothing_but_words(text: str, words: list[str]) -> None:
+def test_ordinary_text_is_parsed_as_words(text: str, words: list[str]) -> None:
     node = parse_expression(text)
     assert [str(leaf) for leaf, _, _ in iter_leaves(node)] == words
 
@@ -95,7 +95,7 @@ def test_ordinary_text_is_nothing_but_words(text: str, words: list[str]) -> None
         ("NOT " * 40 + "a", None, "nested more than 32 deep"),
     ],
 )
-def test_what_cannot_be_read_says_where_and_how_to_mend_it(
+def test_malformed_query_is_rejected_with_position_and_remedy(
     text: str, position: int | None, message: str
 ) -> None:
     with pytest.raises(InvalidQuery, match=message) as caught:
@@ -103,34 +103,34 @@ def test_what_cannot_be_read_says_where_and_how_to_mend_it(
     assert caught.value.position == position
 
 
-def test_a_query_has_a_limit() -> None:
+def test_query_length_is_limited() -> None:
     with pytest.raises(QueryTooLong, match="the limit is 4,000"):
         parse_expression("x" * (MAX_QUERY_CHARS + 1))
 
 
-def test_a_query_with_operators_asks_for_so_many_things_at_most() -> None:
+def test_number_of_leaves_is_limited() -> None:
     with pytest.raises(QueryTooLong, match="has 301 words and phrases"):
         parse_expression("a* " * 301)
 
 
-def test_the_known_fields_can_be_others() -> None:
+def test_field_names_can_be_configured() -> None:
     assert parse_expression("owner:me", fields=("owner",)) == FieldNode("owner", WordNode("me"))
     assert parse_expression("owner:5", fields=("owner",)) == FieldNode("owner", WordNode("5"))
 
 
-def test_plain_reads_anything_as_words() -> None:
+def test_plain_words_parser_accepts_any_text() -> None:
     assert parse_plain_words('(a "b') == Or((A, B))
     assert parse_plain_words("a") == A
     assert parse_plain_words("^^") == Or(())
 
 
-def test_every_word_and_phrase_can_be_rewritten() -> None:
+def test_every_word_and_phrase_can_be_transformed() -> None:
     query = '+a NOT b name:(c^2 "c") AND * OR git*'
     louder = map_leaves(parse_expression(query), lambda leaf: replace(leaf, text=leaf.text.upper()))
     assert louder == parse_expression('+A NOT B name:(C^2 "C") AND * OR GIT*')
 
 
-def test_leaves_are_what_is_asked_for_with_field_and_boost() -> None:
+def test_leaves_have_field_and_boost_and_exclude_negations() -> None:
     node = parse_expression("+a NOT b name:(c^2 c)^3 *")
     assert list(iter_leaves(node)) == [(A, "", 1.0), (C, "name", 6.0), (C, "name", 3.0)]
 
@@ -170,7 +170,7 @@ _pieces = st.sampled_from(
 
 @settings(max_examples=500)
 @given(st.lists(_pieces, max_size=14).map("".join) | st.text(max_size=40))
-def test_a_query_written_out_reads_as_the_same_query(text: str) -> None:
+def test_rendered_query_parses_to_the_same_query(text: str) -> None:
     try:
         node = parse_expression(text)
     except InvalidQuery:

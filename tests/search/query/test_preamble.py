@@ -47,7 +47,7 @@ from toolcrib.search.query.preamble import find_request_start, strip_preamble
         "I would like a good tool that is capable of shrink a photo",
     ],
 )
-def test_what_is_said_around_a_request_is_left_out(query: str) -> None:
+def test_preamble_and_closing_words_are_stripped(query: str) -> None:
     assert strip_preamble(query) == "shrink a photo"
 
 
@@ -112,22 +112,22 @@ def test_what_is_said_around_a_request_is_left_out(query: str) -> None:
         "",
     ],
 )
-def test_what_is_asked_for_is_left_as_it_is(query: str) -> None:
+def test_request_without_preamble_is_unchanged(query: str) -> None:
     assert strip_preamble(query) == query
 
 
-def test_quotes_are_left_out_and_a_greeting_that_is_all_there_is_stays() -> None:
+def test_quotes_are_stripped_and_a_lone_greeting_stays() -> None:
     assert strip_preamble('"hello, world"') == "hello, world"
 
 
-def test_where_a_tool_is_looked_for_is_told() -> None:
+def test_request_start_follows_the_tool_phrase() -> None:
     text = "a tool to fetch transcripts"
     assert text[find_request_start(text) :] == "fetch transcripts"
     assert find_request_start("Hello, fetch transcripts with the spool") == 0
 
 
 @given(st.text(max_size=300))
-def test_of_any_text_something_is_left(query: str) -> None:
+def test_stripping_never_empties_a_text(query: str) -> None:
     left = strip_preamble(query)
     assert left in query
     assert bool(left.strip()) == bool(query.strip())

@@ -29,7 +29,7 @@ from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_segme
         ("list parser.py or run it?", ("list parser.py or run it?",)),
     ],
 )
-def test_a_query_is_cut_where_a_request_begins(query: str, expected: tuple[str, ...]) -> None:
+def test_query_is_split_where_a_request_starts(query: str, expected: tuple[str, ...]) -> None:
     assert split_segments(query) == expected
 
 
@@ -58,7 +58,7 @@ def test_a_query_is_cut_where_a_request_begins(query: str, expected: tuple[str, 
         "is there a way to find a flight, and I need something that can book a hotel",
     ],
 )
-def test_a_list_is_cut_into_its_items(query: str) -> None:
+def test_list_is_split_into_items(query: str) -> None:
     assert split_segments(query) == ("find a flight", "book a hotel")
 
 
@@ -83,9 +83,7 @@ def test_a_list_is_cut_into_its_items(query: str) -> None:
         ),
     ],
 )
-def test_a_list_and_short_notes_are_needs_however_they_begin(
-    query: str, expected: tuple[str, ...]
-) -> None:
+def test_list_items_and_short_notes_are_segments(query: str, expected: tuple[str, ...]) -> None:
     assert split_segments(query) == expected
 
 
@@ -116,7 +114,7 @@ def test_a_list_and_short_notes_are_needs_however_they_begin(
         "I need some help with my photos, which are too large",
     ],
 )
-def test_what_only_looks_like_a_list_is_one_need(query: str) -> None:
+def test_apparent_list_is_one_segment(query: str) -> None:
     assert len(split_segments(query)) == 1
 
 
@@ -130,7 +128,7 @@ def test_what_only_looks_like_a_list_is_one_need(query: str) -> None:
         "rate and/or sort",
     ],
 )
-def test_what_only_looks_like_a_list_is_none(query: str) -> None:
+def test_apparent_list_numbers_are_not_a_list(query: str) -> None:
     assert split_segments(query) == (query,)
 
 
@@ -151,7 +149,7 @@ def test_what_only_looks_like_a_list_is_none(query: str) -> None:
         "list files & sort files",
     ],
 )
-def test_requests_are_told_by_how_they_begin(query: str) -> None:
+def test_request_is_recognized_by_its_first_words(query: str) -> None:
     assert len(split_segments(query)) == 2
 
 
@@ -173,29 +171,29 @@ def test_requests_are_told_by_how_they_begin(query: str) -> None:
         "what did the build say, how much?",
     ],
 )
-def test_one_need_is_not_cut(query: str) -> None:
+def test_single_request_is_not_split(query: str) -> None:
     assert split_segments(query) == (query,)
 
 
-def test_a_question_about_the_same_is_of_one_need_and_one_about_another_is_not() -> None:
+def test_follow_up_question_belongs_to_the_segment_before() -> None:
     assert split_segments("who wrote it? what does it say? what does Ann earn?") == (
         "who wrote it what does it say",
         "what does Ann earn",
     )
 
 
-def test_there_are_only_so_many_needs() -> None:
+def test_number_of_segments_is_limited() -> None:
     assert len(split_segments(". ".join(["send one letter"] * 50))) == MAX_SEGMENTS
 
 
 @given(st.text())
-def test_every_text_has_a_need_and_none_is_lost(query: str) -> None:
+def test_no_text_is_lost_when_splitting(query: str) -> None:
     found = split_segments(query)
     assert found
     assert found == (query,) or len(found) > 1
 
 
-def test_names_are_told_by_their_capitals_but_for_the_first_word() -> None:
+def test_names_are_capitalized_words_except_the_first() -> None:
     assert find_names("Send it to our Telegram group in Oslo. Then call Bo") == (
         "Telegram",
         "Oslo",
@@ -229,7 +227,5 @@ def test_names_are_told_by_their_capitals_but_for_the_first_word() -> None:
         ),
     ],
 )
-def test_what_only_looks_like_a_joint_or_a_mark_is_part_of_a_need(
-    query: str, expected: list[str]
-) -> None:
+def test_apparent_separator_is_part_of_a_segment(query: str, expected: list[str]) -> None:
     assert list(split_segments(query)) == expected

@@ -128,7 +128,7 @@ def promote_names(ranking: Ranking, match: NameMatch) -> Ranking:
     order = np.argsort(slots)
     similarities = ranking.similarities
     if similarities is not None:
-        # A named tool fits the query as a whole, whatever its similarity to the segments.
+        # A named tool fits the whole query, whatever its similarity to the segments.
         named_slots = np.array(match.slots)
         is_known = np.isin(named_slots, ranking.slots)
         columns = np.zeros((len(similarities), len(named_slots)), similarities.dtype)

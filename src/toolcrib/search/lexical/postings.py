@@ -1,6 +1,6 @@
 """Postings: which tools contain which term, and its impact in each.
 
-`Postings` has a *base*, built at once, and a small *delta* of the tools changed since. Both are
+`Postings` has a *base*, built in one pass, and a small *delta* of the tools changed since. Both are
 immutable: a successor shares the base and copies the delta. When copying the delta would cost more
 than it saves, both are merged into a new base.
 """

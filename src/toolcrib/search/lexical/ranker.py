@@ -53,7 +53,7 @@ _TOOLS_PER_CHUNK: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class LexicalRanker:
-    """Ranks by BM25. `syntax` says how operators in queries are parsed; see `parse_query`."""
+    """Ranks by BM25. `syntax` selects how operators in queries are parsed; see `parse_query`."""
 
     syntax: Syntax = "strict"
     field_config: FieldConfig = TOOL_FIELDS

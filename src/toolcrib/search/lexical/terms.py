@@ -19,10 +19,10 @@ CORRECTION_CERTAINTY: Final = 0.7
 COMPOUND_WEIGHT: Final = 0.5
 # In longer queries, spelling is not corrected: a word that occurs in no tool is rarely a typo there.
 MAX_CORRECTED_WORDS: Final = 4
-# How many terms a prefix or a misspelled word may stand for.
+# The maximum number of terms that a prefix or a misspelled word is replaced by.
 MAX_ALTERNATIVES: Final = 100
 
-# For each position the numbers of the terms that may stand there.
+# For each position the numbers of the terms that match it.
 TermSequence = tuple[tuple[int, ...], ...]
 TermKey = tuple[TermSequence, TermSequence, str]
 
@@ -32,7 +32,7 @@ class QueryTerm(NamedTuple):
 
     Identifiers are split into smaller words than prose, so a phrase is a different sequence there.
     `weight` is the term's share of the query. `certainty` is below 1 for a misspelled word, and
-    `corrections` are then the terms that it may stand for.
+    `corrections` are then the terms that replace it.
     """
 
     label: str
@@ -121,7 +121,7 @@ class TermAnalyzer:
         ]
 
     def _correct_spelling(self, word: text.TextWord, field: str) -> QueryTerm:
-        """Return the terms that a word which occurs in no tool probably stands for."""
+        """Return the likely corrections of a word that occurs in no tool."""
         terms = self.vocabulary.find_corrections(
             word.whole, lambda term: bool(self._number_terms((term,)))
         )

@@ -314,7 +314,7 @@ class _ExpressionParser:
             if nodes and self._next_is("OR"):
                 self._next += 1
             nodes.append(self._parse_and(depth))
-        # Beside other nodes, `*` has no effect.
+        # Together with other nodes, `*` has no effect.
         nodes_to_match = [node for node in nodes if node != MatchAll()] or nodes[:1]
         return nodes_to_match[0] if len(nodes_to_match) == 1 else Or(tuple(nodes_to_match))
 

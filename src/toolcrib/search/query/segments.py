@@ -66,7 +66,7 @@ _WORDS = re.compile(r"([^\W_]+(?:['’][^\W_]+)?)(?=(?:\s+([^\s.,;:!?]+))?)")
 _CONTEXT_CHARS: Final = 80
 _MAX_LEAD_WORDS: Final = 5
 _MAX_ITEM_WORDS: Final = 2
-# A question of so few words is not a segment by itself: "how much".
+# A question of two words or fewer is not a separate segment: "how much".
 _MAX_SHORT_WORDS: Final = 2
 # Notes between semicolons or lines are segments without a verb: "stock price; air quality".
 _MIN_NOTE_WORDS: Final = 2
@@ -185,9 +185,9 @@ def _is_list_heading(text: str) -> bool:
 
 
 def _split_requests(text: str, verbs: frozenset[str], has_head: bool) -> list[str]:
-    """Return the requests of a text, each with the text before it that is no request by itself.
+    """Return the requests of a text, each with the preceding text that is not a request.
 
-    `has_head` says that a request precedes the text.
+    `has_head` is set if a request precedes the text.
     """
     pieces: list[str] = []
     pending = ""
