@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from toolcrib.encoder.npz import load_arrays
+from toolcrib.encoder.default import load_arrays
 
 SAVED: dict[str, NDArray[Any]] = {
     "words": np.arange(30_000, dtype=np.int8).reshape(300, 100),
