@@ -18,8 +18,7 @@ import Stemmer
 from benchmarks import machine
 from toolcrib import Catalog, Tool
 from toolcrib.core.schema import list_parameters
-from toolcrib.evaluation.eval_query import EvalQuery
-from toolcrib.evaluation.eval_set import read_eval_set
+from toolcrib.evaluation.eval_set import EvalQuery, read_eval_set
 from toolcrib.evaluation.metrics import DEPTH, TOP, score_ranking
 from toolcrib.evaluation.runner import build_engine
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.evaluation.eval_query import EvalQuery, build_targets
+from toolcrib.evaluation.eval_set import EvalQuery, build_targets
 from toolcrib.evaluation.metrics import METRIC_NAMES, RankingScores, score_ranking
 
 

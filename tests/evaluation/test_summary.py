@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from toolcrib import Catalog, SearchEngine, Tool
-from toolcrib.evaluation.eval_query import EvalQuery, build_targets
+from toolcrib.evaluation.eval_set import EvalQuery, build_targets
 from toolcrib.evaluation.runner import EvalResult, build_engine, run_queries
 from toolcrib.evaluation.summary import (
     AUC,

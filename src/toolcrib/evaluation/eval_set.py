@@ -12,9 +12,51 @@ from typing import Any, Final
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidCatalogFile, InvalidEvalSet, ToolcribError
-from toolcrib.evaluation.eval_query import FACETS, EvalQuery, build_targets
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.files.json_file import JsonFile, read_json_file
+
+# Metrics are also reported for each value of these fields.
+FACETS = ("kind", "subset", "lang")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalQuery:
+    """A query with its targets: for each target, one of several tools must be found.
+
+    A query without targets is impossible: the correct result is that no tool fits.
+    """
+
+    id: str
+    text: str
+    targets: tuple[frozenset[str], ...]
+    # Whether each target is a step of a task, so that covering all steps can be measured.
+    has_steps: bool = False
+    kind: str = ""
+    subset: str = ""
+    lang: str = ""
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether no tool answers the query."""
+        return not self.targets
+
+    @property
+    def relevant_ids(self) -> frozenset[str]:
+        """The ids of all tools in any target."""
+        return frozenset().union(*self.targets)
+
+
+def build_targets(
+    relevant: Sequence[str], groups: Iterable[Iterable[str]] = (), *, any_of: bool = False
+) -> tuple[frozenset[str], ...]:
+    """Return the groups if there are any, else one target with all tools or one per tool."""
+    targets = tuple(map(frozenset, groups))
+    if targets or not relevant:
+        return targets
+    if any_of:
+        return (frozenset(relevant),)
+    return tuple(frozenset((id,)) for id in dict.fromkeys(relevant))
+
 
 TOOLS_FILE: Final = "tools.jsonl"
 QUERIES_FILE: Final = "queries.jsonl"

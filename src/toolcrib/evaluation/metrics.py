@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from toolcrib.evaluation.eval_query import EvalQuery
+from toolcrib.evaluation.eval_set import EvalQuery
 
 DEPTH: Final = 10
 TOP: Final = 5

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidQuery, SearchTimeout
-from toolcrib.evaluation.eval_query import EvalQuery
+from toolcrib.evaluation.eval_set import EvalQuery
 from toolcrib.evaluation.metrics import DEPTH, RankingScores, score_ranking
 from toolcrib.search.dense.embedder import Embedder
 from toolcrib.search.dense.index import DenseRanker

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib.evaluation.eval_query import FACETS, EvalQuery
+from toolcrib.evaluation.eval_set import FACETS, EvalQuery
 from toolcrib.evaluation.metrics import METRIC_NAMES
 from toolcrib.evaluation.runner import EvalResult
 from toolcrib.evaluation.statistics import (
