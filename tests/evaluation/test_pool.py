@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from toolcrib import Tool
-from toolcrib.evaluation.pool import MAX_NAMESAKES, build_pool
+from toolcrib.evaluation.eval_set import MAX_NAMESAKES, build_pool
 
 OWN = [Tool("search", "Search the web for pages."), Tool("read", "Read a page.", id="pool-2")]
 

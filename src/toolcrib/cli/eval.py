@@ -34,8 +34,14 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
-from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, read_eval_sets
-from toolcrib.evaluation.pool import ToolPool, build_pool
+from toolcrib.evaluation.eval_set import (
+    QUERIES_FILE,
+    TOOLS_FILE,
+    EvalSet,
+    ToolPool,
+    build_pool,
+    read_eval_sets,
+)
 from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
 from toolcrib.evaluation.summary import EvalSummary, summarize
 from toolcrib.files.atomic_write import resolve_links, write_file_atomically
