@@ -14,9 +14,8 @@ from anthropic.types import MessageParam
 
 from examples import office
 from toolcrib import Toolcrib
-from toolcrib.agent.agent import Agent
+from toolcrib.agent.agent import Agent, TextDelta
 from toolcrib.agent.anthropic import Anthropic
-from toolcrib.agent.events import TextDelta
 
 MODEL = "claude-sonnet-5"
 MAX_STEPS = 10

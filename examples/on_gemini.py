@@ -15,8 +15,7 @@ from google.genai import types
 
 from examples import office
 from toolcrib import Toolcrib
-from toolcrib.agent.agent import Agent
-from toolcrib.agent.events import TextDelta
+from toolcrib.agent.agent import Agent, TextDelta
 from toolcrib.agent.gemini import Gemini
 
 MODEL = "gemini-3.5-flash"

@@ -14,8 +14,7 @@ from openai.types.responses import ResponseInputParam
 
 from examples import office
 from toolcrib import Toolcrib
-from toolcrib.agent.agent import Agent
-from toolcrib.agent.events import TextDelta
+from toolcrib.agent.agent import Agent, TextDelta
 from toolcrib.agent.openai_responses import OpenAIResponses
 
 MODEL = "gpt-5.4-mini"

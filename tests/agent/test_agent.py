@@ -17,9 +17,15 @@ from google.genai import types
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 from toolcrib import Tool, Toolcrib
-from toolcrib.agent.agent import Agent
+from toolcrib.agent.agent import (
+    Agent,
+    AgentEvent,
+    AgentFinished,
+    TextDelta,
+    ToolAnswered,
+    ToolCalled,
+)
 from toolcrib.agent.anthropic import Anthropic
-from toolcrib.agent.events import AgentEvent, AgentFinished, TextDelta, ToolAnswered, ToolCalled
 from toolcrib.agent.gemini import Gemini
 from toolcrib.agent.openai_chat import OpenAIChat
 from toolcrib.agent.openai_responses import OpenAIResponses

@@ -9,15 +9,55 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, runtime_checkable
 
 from toolcrib.adapters.plain_json import to_plain_dict
 from toolcrib.adapters.wire_formats import get_wire_format
-from toolcrib.agent.events import AgentEvent, AgentFinished, TextDelta, ToolAnswered, ToolCalled
 from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, Message, Provider, ReplyBuilder
+from toolcrib.core.calls import ToolCall
 from toolcrib.errors import AgentUnfinished, InvalidConfig
 from toolcrib.session.turn import ToolTask
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the model's text; more may follow."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCalled:
+    """The model called a tool, or searched for tools."""
+
+    call: ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ToolAnswered:
+    """A call was answered with this text."""
+
+    call: ToolCall
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFinished:
+    """The model is done, or waits for the `pending` calls, which the program has to answer.
+
+    `messages` is the whole conversation in the provider's format, to continue from.
+    """
+
+    text: str
+    messages: list[dict[str, Any]] = field(repr=False)
+    steps: int
+    usage: AgentTokenUsage
+    pending: tuple[ToolTask, ...] = ()
+
+
+AgentEvent = TextDelta | ToolCalled | ToolAnswered | AgentFinished
+
 
 MAX_STEPS: Final = 25
 

@@ -15,8 +15,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from toolcrib.adapters.wire_formats import get_wire_format
-from toolcrib.agent.agent import MAX_STEPS, Agent
-from toolcrib.agent.events import AgentFinished
+from toolcrib.agent.agent import MAX_STEPS, Agent, AgentFinished
 from toolcrib.agent.provider import Provider
 from toolcrib.core.calls import CallReply, ToolCall
 from toolcrib.core.catalog import Catalog
