@@ -7,8 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcrib.safety.definition_diff import render_definition_diff
-from toolcrib.safety.pinning import compute_fingerprint
+from toolcrib.safety.pinning import compute_fingerprint, render_definition_diff
 
 
 def test_diff_names_the_field_and_both_values() -> None:

@@ -17,10 +17,9 @@ from toolcrib.config.settings import GatewayConfig
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import InvalidStore, UnknownTool
 from toolcrib.hub.paths import resolve_store_url
-from toolcrib.safety.definition_diff import render_definition_diff
 from toolcrib.safety.finding import SafetyFinding
 from toolcrib.safety.hidden_text import escape_invisible
-from toolcrib.safety.pinning import Pin
+from toolcrib.safety.pinning import Pin, render_definition_diff
 from toolcrib.safety.scan import scan_definition
 from toolcrib.storage import open_store
 from toolcrib.storage.store import Store

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from itertools import chain, takewhile
+from typing import Any, Final, Literal
 
 from toolcrib.errors import InvalidTool
 from toolcrib.safety.hidden_text import escape_invisible
@@ -132,3 +133,112 @@ def _update_pin(verdict: PinVerdict, at: float, changed: str, is_quarantined: bo
         candidate=verdict.definition,
         candidate_fingerprint=verdict.fingerprint,
     )
+
+
+MAX_LINES: Final = 200
+MAX_LINE_CHARS: Final = 300
+MAX_DEPTH: Final = 40
+# Number of unchanged characters that are shown before a change within a line.
+_CONTEXT_CHARS: Final = 40
+
+
+def render_definition_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return the changed fields with their old and new values; empty if nothing changed.
+
+    The text is safe for a terminal. It ends with the number of lines that did not fit.
+    """
+    lines: list[str] = []
+    omitted = 0
+    for line in _diff_values("", old, new, 0):
+        if len(lines) < MAX_LINES:
+            lines.append(line)
+        else:
+            omitted += 1
+    return "\n".join([*lines, f"… ({omitted:,} lines more)"] if omitted else lines)
+
+
+def _diff_values(path: str, old: object, new: object, depth: int) -> Iterator[str]:
+    if _is_same_json(old, new):
+        return
+    if depth < MAX_DEPTH and isinstance(old, Mapping) and isinstance(new, Mapping):
+        for name in dict.fromkeys(chain(old, new)):
+            key_path = f"{path}.{_format_key(name)}" if path else _format_key(name)
+            if name not in new:
+                yield escape_invisible(key_path)
+                yield from _mark_lines("-", _split_value(old[name]))
+            elif name not in old:
+                yield escape_invisible(key_path)
+                yield from _mark_lines("+", _split_value(new[name]))
+            else:
+                yield from _diff_values(key_path, old[name], new[name], depth + 1)
+    elif isinstance(old, str) and isinstance(new, str):
+        yield from _diff_texts(path, old, new)
+    elif depth < MAX_DEPTH and isinstance(old, list) and isinstance(new, list):
+        yield from _diff_lists(path, old, new, depth)
+    else:
+        yield escape_invisible(path)
+        yield from _mark_lines("-", [_to_json(old)])
+        yield from _mark_lines("+", [_to_json(new)])
+
+
+def _diff_lists(path: str, old: list[Any], new: list[Any], depth: int) -> Iterator[str]:
+    """Compare lists of equal length item by item; of others, show removed and added items."""
+    if len(old) == len(new):
+        for number, (old_item, new_item) in enumerate(zip(old, new, strict=True)):
+            yield from _diff_values(f"{path}[{number}]", old_item, new_item, depth + 1)
+        return
+    old_items, new_items = list(map(_to_json, old)), list(map(_to_json, new))
+    unchanged = set(old_items) & set(new_items)
+    yield escape_invisible(path)
+    yield f"  ({len(old):,} items before, {len(new):,} now)"
+    yield from _mark_lines("-", (item for item in old_items if item not in unchanged))
+    yield from _mark_lines("+", (item for item in new_items if item not in unchanged))
+
+
+def _diff_texts(path: str, old: str, new: str) -> Iterator[str]:
+    """Show the lines that differ, without the common lines at both ends."""
+    old_lines, new_lines = old.split("\n"), new.split("\n")
+    start = _count_common_prefix(old_lines, new_lines)
+    end = _count_common_prefix(old_lines[start:][::-1], new_lines[start:][::-1])
+    removed = old_lines[start : len(old_lines) - end]
+    added = new_lines[start : len(new_lines) - end]
+    yield escape_invisible(path) + (f", line {start + 1}" if start else "")
+    if len(removed) == len(added) == 1:
+        common = _count_common_prefix(removed[0], added[0])
+        if common > 2 * _CONTEXT_CHARS:
+            skipped = common - _CONTEXT_CHARS
+            yield f"  - …{escape_invisible(removed[0][skipped:], MAX_LINE_CHARS)}"
+            yield f"  + …{escape_invisible(added[0][skipped:], MAX_LINE_CHARS)}"
+            return
+    yield from _mark_lines("-", removed)
+    yield from _mark_lines("+", added)
+
+
+def _count_common_prefix(old: Sequence[str], new: Sequence[str]) -> int:
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(old, new, strict=False))
+    return sum(1 for _ in pairs)
+
+
+def _mark_lines(sign: str, lines: Iterable[str]) -> Iterator[str]:
+    return (f"  {sign} {escape_invisible(line, MAX_LINE_CHARS)}" for line in lines)
+
+
+def _split_value(value: object) -> list[str]:
+    return value.splitlines() or [""] if isinstance(value, str) else [_to_json(value)]
+
+
+def _format_key(name: object) -> str:
+    text = str(name)
+    return text if text.isidentifier() else json.dumps(text, ensure_ascii=False)
+
+
+def _is_same_json(old: object, new: object) -> bool:
+    # 1, 1.0 and True are equal in Python but different in JSON.
+    return old is new or _to_json(old) == _to_json(new)
+
+
+def _to_json(value: object) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return "(cannot be shown)"
