@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
@@ -292,19 +292,19 @@ def build_pool(own: Iterable[Tool], foreign: Iterable[Tool]) -> ToolPool:
     return ToolPool(tuple(tools), len(tools) - own_count, duplicate_count)
 
 
-@dataclass(slots=True)
 class _DuplicateFilter:
     """The words of each description, by tool name."""
 
-    words_by_name: dict[str, list[frozenset[str]]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._words_by_name: dict[str, list[frozenset[str]]] = {}
 
     def add(self, tool: Tool) -> None:
-        namesakes = self.words_by_name.setdefault(tool.name.casefold(), [])
+        namesakes = self._words_by_name.setdefault(tool.name.casefold(), [])
         if len(namesakes) < MAX_NAMESAKES:
             namesakes.append(_description_words(tool))
 
     def has_duplicate(self, tool: Tool) -> bool:
-        namesakes = self.words_by_name.get(tool.name.casefold(), ())
+        namesakes = self._words_by_name.get(tool.name.casefold(), ())
         words = _description_words(tool) if namesakes else frozenset()
         return any(words == other or _are_similar(words, other) for other in namesakes)
 
