@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from toolcrib.encoder.static import MAX_HEAD_TOKENS, MAX_TOKENS, SEPARATOR
+from toolcrib.encoder.default import MAX_HEAD_TOKENS, MAX_TOKENS, SEPARATOR
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from training.encoder import WIDTH
 from training.export import Arrays, quantised
@@ -25,7 +25,7 @@ SAMENESS = 4.0
 
 
 class Bend(nn.Module):
-    """The trained side of `toolcrib.encoder.static.Bend`."""
+    """The trained side of `toolcrib.encoder.default.Bend`."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Bend(nn.Module):
 
 
 class Sketcher(nn.Module):
-    """The trained side of `toolcrib.encoder.static.Sketcher`."""
+    """The trained side of `toolcrib.encoder.default.Sketcher`."""
 
     def __init__(self, vocabulary: int) -> None:
         super().__init__()
