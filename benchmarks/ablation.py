@@ -29,8 +29,7 @@ from toolcrib.encoder.glossary import translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from toolcrib.encoder.transformer import MAX_TOKENS, TransformerEncoder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
-from toolcrib.evaluation.metrics import score_ranking
-from toolcrib.evaluation.runner import EvalResult, run_queries
+from toolcrib.evaluation.runner import EvalResult, run_queries, score_ranking
 from toolcrib.evaluation.summary import AUC, EvalSummary, summarize
 from toolcrib.search.dense.embedder import Embedder, Vectors
 from toolcrib.search.dense.index import DenseRanker

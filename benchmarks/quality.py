@@ -19,8 +19,7 @@ from benchmarks import machine
 from toolcrib import Catalog, Tool
 from toolcrib.core.schema import list_parameters
 from toolcrib.evaluation.eval_set import EvalQuery, read_eval_set
-from toolcrib.evaluation.metrics import DEPTH, TOP, score_ranking
-from toolcrib.evaluation.runner import build_engine
+from toolcrib.evaluation.runner import DEPTH, TOP, build_engine, score_ranking
 
 REPOSITORY = Path(__file__).parents[1]
 DATA = REPOSITORY.parent / "shared" / "data"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolcrib.evaluation.eval_set import EvalQuery, build_targets
-from toolcrib.evaluation.metrics import METRIC_NAMES, RankingScores, score_ranking
+from toolcrib.evaluation.runner import METRIC_NAMES, RankingScores, score_ranking
 
 
 def build_query(*groups: str, has_steps: bool = False) -> EvalQuery:

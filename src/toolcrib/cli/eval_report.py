@@ -10,8 +10,7 @@ import click
 
 from toolcrib.cli.printing import pad, sanitize, terminal_width, truncate, wrap
 from toolcrib.evaluation.eval_set import FACETS
-from toolcrib.evaluation.metrics import METRIC_NAMES
-from toolcrib.evaluation.runner import EvalResult
+from toolcrib.evaluation.runner import METRIC_NAMES, EvalResult
 from toolcrib.evaluation.statistics import CONFIDENCE_LEVEL, MIN_AUC_QUERIES
 from toolcrib.evaluation.summary import (
     AUC,

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.evaluation.eval_set import FACETS, EvalQuery
-from toolcrib.evaluation.metrics import METRIC_NAMES
-from toolcrib.evaluation.runner import EvalResult
+from toolcrib.evaluation.runner import METRIC_NAMES, EvalResult
 from toolcrib.evaluation.statistics import (
     Estimate,
     PairedDifference,
