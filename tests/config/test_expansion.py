@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.expansion import (
+from toolcrib.config.fields import (
     collect_required_variables,
     escape_variables,
     expand_variables,

@@ -13,7 +13,7 @@ import pytest
 
 import toolcrib
 from tests.support.scripted_page import run_page_model
-from toolcrib.config.expansion import collect_required_variables
+from toolcrib.config.fields import collect_required_variables
 from toolcrib.config.jsonc import parse_jsonc
 from toolcrib.config.parser import KNOWN_KEYS, parse_config
 

@@ -15,7 +15,7 @@ import click
 from toolcrib.cli.gateway import config_option, configure_logging, print_started, require_gateway
 from toolcrib.cli.printing import format_count, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.config.checks import ConfigFinding, check_config, find_unset_variables
-from toolcrib.config.expansion import collect_required_variables
+from toolcrib.config.fields import collect_required_variables
 from toolcrib.config.loader import parse_document, read_document, require_config_path
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig

@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from toolcrib.config.expansion import collect_required_variables
+from toolcrib.config.fields import collect_required_variables
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 

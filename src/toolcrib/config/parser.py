@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolcrib.config.expansion import MissingVariable, collect_required_variables
-from toolcrib.config.fields import ConfigSection
+from toolcrib.config.fields import ConfigSection, MissingVariable, collect_required_variables
 from toolcrib.config.other_systems import (
     http_from_mcproxy,
     search_from_everruns,

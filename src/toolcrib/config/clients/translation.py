@@ -9,8 +9,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from toolcrib.config.clients.locations import ClientFile, HostSystem
-from toolcrib.config.expansion import collect_required_variables, escape_variables
-from toolcrib.config.fields import ConfigSection, list_settings
+from toolcrib.config.fields import (
+    ConfigSection,
+    collect_required_variables,
+    escape_variables,
+    list_settings,
+)
 from toolcrib.config.problems import InvalidSetting
 from toolcrib.config.server_entry import NOTED_KEYS, normalize_entry, read_server
 from toolcrib.config.settings import ServerConfig
