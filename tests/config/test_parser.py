@@ -6,8 +6,8 @@ import hashlib
 
 import pytest
 
+from toolcrib.config.fields import InvalidSetting
 from toolcrib.config.parser import parse_config
-from toolcrib.config.problems import InvalidSetting
 from toolcrib.config.settings import (
     MIB,
     AccessProfile,

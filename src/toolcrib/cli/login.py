@@ -9,8 +9,8 @@ import click
 
 from toolcrib.cli.gateway import config_option, configure_logging, require_gateway
 from toolcrib.cli.printing import print_note
+from toolcrib.config.fields import find_nearest_name
 from toolcrib.config.loader import load_config, require_config_path
-from toolcrib.config.problems import find_nearest_name
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.errors import InvalidConfig, InvalidStore
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolcrib.config.problems import InvalidSetting, format_path
+from toolcrib.config.fields import InvalidSetting, format_path
 from toolcrib.errors import InvalidConfig, ToolcribError
 from toolcrib.files.json_file import JsonFile, JsonPath
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 
+from toolcrib.config.fields import InvalidSetting
 from toolcrib.config.jsonc import JsoncDocument, parse_jsonc
 from toolcrib.config.parser import parse_config
-from toolcrib.config.problems import InvalidSetting
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import read_json_file

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from toolcrib.config.fields import ConfigSection
-from toolcrib.config.problems import InvalidSetting
+from toolcrib.config.fields import ConfigSection, InvalidSetting
 from toolcrib.config.settings import ToolSearchConfig
 from toolcrib.files.json_file import JsonPath
 

@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from toolcrib.config.fields import ConfigSection, MissingVariable, collect_required_variables
+from toolcrib.config.fields import (
+    ConfigSection,
+    InvalidSetting,
+    MissingVariable,
+    collect_required_variables,
+    unknown_name,
+)
 from toolcrib.config.other_systems import (
     http_from_mcproxy,
     search_from_everruns,
     search_from_mcproxy,
 )
-from toolcrib.config.problems import InvalidSetting, unknown_name
 from toolcrib.config.server_entry import check_url, read_server
 from toolcrib.config.settings import (
     HOST_PATTERN,

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolcrib.config.fields import ConfigSection, collect_required_variables
-from toolcrib.config.problems import InvalidSetting
+from toolcrib.config.fields import ConfigSection, InvalidSetting, collect_required_variables
 from toolcrib.config.settings import ServerConfig
 from toolcrib.files.json_file import JsonPath
 

@@ -11,11 +11,11 @@ from urllib.parse import urlsplit
 from toolcrib.config.clients.locations import ClientFile, HostSystem
 from toolcrib.config.fields import (
     ConfigSection,
+    InvalidSetting,
     collect_required_variables,
     escape_variables,
     list_settings,
 )
-from toolcrib.config.problems import InvalidSetting
 from toolcrib.config.server_entry import NOTED_KEYS, normalize_entry, read_server
 from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import InvalidConfig
