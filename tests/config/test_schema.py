@@ -9,9 +9,9 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
+from toolcrib.cli.config import build_config_schema
 from toolcrib.config.fields import list_settings
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
-from toolcrib.config.schema import build_config_schema
 from toolcrib.config.settings import (
     AccessProfile,
     HttpConfig,

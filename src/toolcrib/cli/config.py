@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from toolcrib.cli.gateway import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
+from toolcrib.config.fields import SettingField, list_settings
 from toolcrib.config.loader import (
     CONFIG_VARIABLE,
     list_config_paths,
     load_config,
     require_config_path,
 )
-from toolcrib.config.schema import build_config_schema
+from toolcrib.config.server_entry import FOREIGN_SERVER_KEYS
+from toolcrib.config.settings import (
+    AccessProfile,
+    ApiKeyEntry,
+    AuthConfig,
+    EmbeddingConfig,
+    GatewayConfig,
+    HttpConfig,
+    LlmGatewayConfig,
+    LlmUpstreamConfig,
+    SafetyConfig,
+    ServerConfig,
+    ToolSearchConfig,
+)
 
 
 @click.group("config")
@@ -77,3 +93,79 @@ def check(config_file: str | None, as_json: bool) -> None:
 def schema() -> None:
     """Print the JSON Schema, which editors use to complete and check the file."""
     print_json(build_config_schema())
+
+
+_DIALECT = "http://json-schema.org/draft-07/schema#"
+_STRING = {"type": "string"}
+_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+
+
+def build_config_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a configuration file."""
+    server = _section_schema(ServerConfig)
+    # Keys of other systems are listed without a description: they are valid but not recommended.
+    server["properties"].update(dict.fromkeys(FOREIGN_SERVER_KEYS, True))
+    # Clients write the type in many ways, so it is not restricted to our choices.
+    del server["properties"]["type"]["anyOf"]
+    server["properties"]["type"].update(_STRING)
+    servers = _map_schema("MCP servers by name, in the order of their priority.", server)
+    keys = {"type": "array", "items": {"anyOf": [_STRING, _section_schema(ApiKeyEntry)]}}
+    return {
+        "$schema": _DIALECT,
+        "title": "Toolcrib configuration",
+        "type": "object",
+        "properties": {
+            "$schema": _STRING,
+            "mcpServers": servers,
+            "servers": {**servers, "description": "VS Code's name for mcpServers."},
+            "inputs": True,
+            "toolSearch": _section_schema(ToolSearchConfig),
+            "profiles": _map_schema("Access profiles by name.", _section_schema(AccessProfile)),
+            "models": _map_schema("LLM APIs by name.", _section_schema(LlmUpstreamConfig)),
+            "modelGateway": _section_schema(LlmGatewayConfig),
+            **_section_schema(GatewayConfig)["properties"],
+            "auth": {**_section_schema(AuthConfig), "properties": {"keys": keys}},
+            "safety": _section_schema(SafetyConfig),
+            "http": _section_schema(HttpConfig),
+            "embedding": _section_schema(EmbeddingConfig),
+            "httpServer": True,
+            "middleware": True,
+            "capabilities": True,
+        },
+        "additionalProperties": False,
+    }
+
+
+def _section_schema(section_type: type) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": (section_type.__doc__ or "").strip(),
+        "properties": {
+            setting.key: _value_schema(setting) for setting in list_settings(section_type)
+        },
+        "additionalProperties": False,
+    }
+
+
+def _map_schema(description: str, value: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "description": description, "additionalProperties": value}
+
+
+def _value_schema(setting: SettingField) -> dict[str, Any]:
+    """Return the schema of a setting. A variable may replace a number, a boolean or a choice."""
+    schema: dict[str, Any] = dict(_STRING)
+    if setting.choices:
+        schema = {"anyOf": [{"enum": list(setting.choices)}, _VARIABLE]}
+    elif setting.type == "map":
+        member = {"type": ["string", "number", "boolean"]}
+        schema = {"type": "object", "additionalProperties": member}
+    elif setting.type != "string":
+        limits = {"minimum": setting.minimum, "maximum": setting.maximum}
+        limits = {name: limit for name, limit in limits.items() if limit is not None}
+        schema = {"anyOf": [{"type": setting.type, **limits}, _VARIABLE]}
+    if setting.is_list:
+        schema = {"type": "array", "items": schema}
+    if setting.is_nullable:
+        schema = {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
+    default = list(setting.default) if isinstance(setting.default, tuple) else setting.default
+    return {**schema, "description": setting.description, "default": default}
