@@ -13,10 +13,9 @@ import click
 from toolcrib.cli.gateway import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json
 from toolcrib.config.loader import find_config_path, load_config
-from toolcrib.config.settings import GatewayConfig
+from toolcrib.config.settings import GatewayConfig, resolve_store_url
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import InvalidStore, UnknownTool
-from toolcrib.hub.paths import resolve_store_url
 from toolcrib.safety.finding import SafetyFinding
 from toolcrib.safety.hidden_text import escape_invisible
 from toolcrib.safety.pinning import Pin, render_definition_diff

@@ -41,9 +41,9 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     configure_logging()
     import anyio
 
+    from toolcrib.config.settings import resolve_token_folder
     from toolcrib.gateway.mcp.upstream.login import login
     from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenFile
-    from toolcrib.hub.paths import resolve_token_folder
 
     folder = resolve_token_folder(config)
     if folder is None:

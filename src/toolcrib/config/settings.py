@@ -318,3 +318,33 @@ class GatewayConfig:
     path: Path | None = None
     # Messages about settings in the file that have no effect.
     notes: tuple[str, ...] = field(default=(), compare=False)
+
+
+_SQLITE_PREFIX: Final = "sqlite:///"
+_TOKENS_SUFFIX: Final = ".tokens"
+
+
+def resolve_store_url(config: GatewayConfig) -> str:
+    """Return the URL of the store; a relative path is relative to the configuration file."""
+    path = sqlite_path(config.store)
+    if path is None or config.path is None or path.is_absolute():
+        return config.store
+    return f"{_SQLITE_PREFIX}{config.path.resolve().parent / path}"
+
+
+def resolve_token_folder(config: GatewayConfig) -> Path | None:
+    """Return the folder of OAuth tokens: next to the store file or the configuration file.
+
+    None if the configuration has neither.
+    """
+    path = sqlite_path(resolve_store_url(config))
+    if path is not None:
+        return path.with_suffix(_TOKENS_SUFFIX)
+    return config.path.resolve().parent / f"toolcrib{_TOKENS_SUFFIX}" if config.path else None
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the file of a SQLite URL, or None if the URL does not name a file."""
+    if not url.startswith(_SQLITE_PREFIX):
+        return None
+    return Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()

@@ -8,14 +8,13 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
+from toolcrib.config.settings import EmbeddingConfig, GatewayConfig, resolve_store_url, sqlite_path
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import InvalidCacheFile
 from toolcrib.hub.hub import Hub
-from toolcrib.hub.paths import resolve_store_url, sqlite_path
 from toolcrib.safety.pinning import Pin
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import RANKERS

@@ -29,14 +29,13 @@ from tests.gateway.mcp.harness import (
 )
 from tests.gateway.mcp.oauth_server import AuthorizationServer, build_guarded_app
 from tests.gateway.serving import environment, write_json
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_token_folder
 from toolcrib.errors import LoginFailed
 from toolcrib.gateway.mcp.admin.doctor import check_servers
 from toolcrib.gateway.mcp.upstream import login as logins
 from toolcrib.gateway.mcp.upstream import supervisor
 from toolcrib.gateway.mcp.upstream.login import login
 from toolcrib.gateway.mcp.upstream.oauth_tokens import OAuthGrant, TokenFile
-from toolcrib.hub.paths import resolve_token_folder
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from mcp_types import methods as mcp_methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_token_folder
 from toolcrib.config.watch import diff_configs
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
@@ -28,7 +28,6 @@ from toolcrib.hub.definitions import (
     render_definition,
 )
 from toolcrib.hub.hub import Hub, build_manifest
-from toolcrib.hub.paths import resolve_token_folder
 from toolcrib.safety.hidden_text import escape_invisible
 
 MAX_CONCURRENT_STARTS: Final = 4
