@@ -16,8 +16,7 @@ from toolcrib.config.loader import find_config_path, load_config
 from toolcrib.config.settings import GatewayConfig, resolve_store_url
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import InvalidStore, UnknownTool
-from toolcrib.safety.finding import SafetyFinding
-from toolcrib.safety.hidden_text import escape_invisible
+from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 from toolcrib.safety.pinning import Pin, render_definition_diff
 from toolcrib.safety.scan import scan_definition
 from toolcrib.storage import open_store

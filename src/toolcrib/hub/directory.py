@@ -17,7 +17,7 @@ from toolcrib.core.tool import SERVER_SEPARATOR, Policy, Tool
 from toolcrib.core.tool_names import MAX_TOOL_NAME_CHARS, safe_name
 from toolcrib.hub.definitions import ToolDefinition, render_definition
 from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
-from toolcrib.safety.finding import SafetyFinding
+from toolcrib.safety.hidden_text import SafetyFinding
 
 GATEWAY_TOOL_NAMES: Final = frozenset(
     {SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME}

@@ -18,7 +18,7 @@ from toolcrib.errors import UnknownProfile
 from toolcrib.hub.definitions import ToolDefinition, filter_storable, parse_definitions
 from toolcrib.hub.directory import ServerTools, ToolDirectory, build_server_tools
 from toolcrib.hub.view import AccessView
-from toolcrib.safety.finding import SafetyFinding
+from toolcrib.safety.hidden_text import SafetyFinding
 from toolcrib.safety.pinning import compare_with_pins, update_pins
 from toolcrib.safety.scan import scan_definition
 from toolcrib.search.engine import RANKERS, SearchEngine

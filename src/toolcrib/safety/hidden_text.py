@@ -8,9 +8,25 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Iterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal
 
-from toolcrib.safety.finding import FindingCategory, SafetyFinding, Severity
+FindingCategory = Literal[
+    "hidden", "bidi", "encoded", "order", "secret", "reference", "lookalike", "size"
+]
+# High: rare in legitimate definitions. Low: worth a look, and often harmless.
+Severity = Literal["high", "low"]
+
+
+@dataclass(frozen=True, slots=True)
+class SafetyFinding:
+    """Suspicious text in a tool definition."""
+
+    category: FindingCategory
+    location: str
+    message: str
+    severity: Severity
+
 
 # All characters that can cause a finding; most texts contain none.
 _SUSPECT: Final = re.compile(

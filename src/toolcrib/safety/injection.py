@@ -13,8 +13,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from toolcrib.safety.finding import FindingCategory, SafetyFinding, Severity
-from toolcrib.safety.hidden_text import escape_invisible, strip_hidden_text
+from toolcrib.safety.hidden_text import (
+    FindingCategory,
+    SafetyFinding,
+    Severity,
+    escape_invisible,
+    strip_hidden_text,
+)
 
 _QUOTE_CHARS: Final = 100
 

@@ -14,8 +14,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
-from toolcrib.safety.finding import SafetyFinding, Severity
-from toolcrib.safety.hidden_text import escape_invisible, find_hidden_text
+from toolcrib.safety.hidden_text import SafetyFinding, Severity, escape_invisible, find_hidden_text
 from toolcrib.safety.injection import find_instructions, find_lookalikes
 
 MAX_TEXTS: Final = 20_000
