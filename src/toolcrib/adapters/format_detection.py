@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses, toolcrib_json
-from toolcrib.adapters.field_reader import (
+from toolcrib.adapters.plain_json import (
     describe_entry,
     describe_json_type,
     format_field_names,

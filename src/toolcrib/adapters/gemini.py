@@ -9,8 +9,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.call_history import CallHistory
-from toolcrib.adapters.field_reader import FieldReader, describe_entry
-from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty, to_plain_dict, to_plain_dicts
+from toolcrib.adapters.plain_json import (
+    FieldReader,
+    describe_entry,
+    dicts_or_empty,
+    str_or_empty,
+    to_plain_dict,
+    to_plain_dicts,
+)
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name

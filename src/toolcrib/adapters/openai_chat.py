@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.call_history import CallHistory
-from toolcrib.adapters.field_reader import FieldReader, not_a_function_error
 from toolcrib.adapters.plain_json import (
+    FieldReader,
     dicts_or_empty,
+    not_a_function_error,
     parse_arguments,
     str_or_empty,
     to_plain_dict,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
-from toolcrib.adapters.field_reader import describe_json_type
-from toolcrib.errors import InvalidMessage
+from toolcrib.core.tool import Policy
+from toolcrib.errors import InvalidMessage, InvalidTool
 
 
 def to_plain_dict(value: object, label: str = "a reply") -> dict[str, Any]:
@@ -62,3 +63,132 @@ def parse_arguments(arguments: object) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+_MAX_LISTED_FIELDS = 8
+_MAX_QUOTED_CHARS = 60
+
+
+class FieldReader:
+    """Typed access to the fields of one entry.
+
+    A field that is absent or null reads as empty; a field of a wrong type raises `InvalidTool`.
+    `prefix` precedes the field name in errors, for example `function.`.
+    """
+
+    def __init__(self, entry: Mapping[str, Any], prefix: str = "") -> None:
+        self._entry = entry
+        self._prefix = prefix
+
+    def read_name(self) -> str:
+        """Return the tool's name, which is required."""
+        name = self.read_text("name")
+        if not name:
+            raise self._error("name", "is missing; add one")
+        return name
+
+    def read_text(self, field: str) -> str:
+        """Return a string field."""
+        value = self._entry.get(field)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise self._error(field, f"must be text, not {describe_json_type(value)}")
+        return value
+
+    def read_texts(self, field: str) -> tuple[str, ...]:
+        """Return a list of strings; a single string is accepted as a list of one."""
+        value = self._entry.get(field)
+        if isinstance(value, str):
+            return (value,)
+        items = self.read_list(field)
+        for item in items:
+            if not isinstance(item, str):
+                problem = f"must be a list of texts; it holds {describe_json_type(item)}"
+                raise self._error(field, problem)
+        return tuple(items)
+
+    def read_object(self, field: str) -> Mapping[str, Any]:
+        """Return an object field, such as a JSON Schema."""
+        value = self._entry.get(field)
+        if value is None:
+            return {}
+        if not isinstance(value, Mapping):
+            raise self._error(field, f"must be an object, not {describe_json_type(value)}")
+        return value
+
+    def read_list(self, field: str) -> Sequence[Any]:
+        """Return a list field with items of any type."""
+        value = self._entry.get(field)
+        if value is None:
+            return ()
+        if not isinstance(value, list | tuple):
+            raise self._error(field, f"must be a list, not {describe_json_type(value)}")
+        return value
+
+    def read_objects(self, field: str) -> Sequence[Mapping[str, Any]]:
+        """Return a list of objects, such as tools."""
+        items = self.read_list(field)
+        for item in items:
+            if not isinstance(item, Mapping):
+                problem = f"must be a list of objects; it holds {describe_json_type(item)}"
+                raise self._error(field, problem)
+        return items
+
+    def read_policy(self) -> Policy:
+        """Return the deferral policy for `defer_loading`; "automatic" if the field is absent."""
+        value = self._entry.get("defer_loading")
+        if value is None:
+            return "automatic"
+        if not isinstance(value, bool):
+            problem = f"must be true or false, not {describe_json_type(value)}"
+            raise self._error("defer_loading", problem)
+        return "always" if value else "never"
+
+    def _error(self, field: str, problem: str) -> InvalidTool:
+        return InvalidTool(f"{describe_entry(self._entry)}: {self._prefix}{field} {problem}")
+
+
+def describe_entry(entry: Mapping[str, Any]) -> str:
+    """Return a phrase that identifies an entry in an error: its name, or else its field names."""
+    name = entry.get("name")
+    if isinstance(name, str) and name:
+        return f"tool {_shorten(repr(name))}"
+    return f"an object with {format_field_names(entry)}"
+
+
+def format_field_names(entry: Mapping[str, Any]) -> str:
+    """Return the first few field names of an entry, separated by commas."""
+    names = [_shorten(str(field)) for field in islice(entry, _MAX_LISTED_FIELDS)]
+    return ", ".join(names + ["…"] * (len(entry) > len(names))) or "no fields"
+
+
+def describe_json_type(value: object) -> str:
+    """Return the JSON type of a value as a noun phrase, such as "a number"."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(value).lower()
+        case int() | float():
+            return "a number"
+        case str():
+            return "text"
+        case list() | tuple():
+            return "a list"
+        case Mapping():
+            return "an object"
+        case _:
+            return f"a Python {type(value).__name__}"
+
+
+def not_a_function_error(entry: Mapping[str, Any]) -> InvalidTool:
+    """Return the error for an entry that declares a tool which the provider runs."""
+    return InvalidTool(
+        f"{describe_entry(entry)}: type {_shorten(repr(entry.get('type')))} is not a function tool, "
+        "so there is nothing to search; leave this entry out"
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_QUOTED_CHARS else f"{text[: _MAX_QUOTED_CHARS - 1]}…"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any
 
-from toolcrib.adapters.field_reader import FieldReader, describe_entry
+from toolcrib.adapters.plain_json import FieldReader, describe_entry
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 

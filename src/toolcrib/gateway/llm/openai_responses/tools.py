@@ -12,8 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from toolcrib.adapters.field_reader import FieldReader, describe_json_type
-from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
+from toolcrib.adapters.plain_json import (
+    FieldReader,
+    describe_json_type,
+    dicts_or_empty,
+    str_or_empty,
+)
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
