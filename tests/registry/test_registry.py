@@ -16,7 +16,7 @@ from toolcrib.errors import (
     ToolDisabled,
     UnknownTool,
 )
-from toolcrib.registry.entries import Invocation, InvocationOutcome, RegistryUsage
+from toolcrib.registry.execution import Invocation, InvocationOutcome, RegistryUsage
 from toolcrib.registry.registry import Registry
 from toolcrib.search.engine import SearchEngine
 

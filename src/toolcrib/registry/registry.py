@@ -31,24 +31,22 @@ from toolcrib.errors import (
     ToolDisabled,
     UnknownTool,
 )
-from toolcrib.registry.entries import (
+from toolcrib.registry.execution import (
     FIRST_VERSION,
     VERSION_SEPARATOR,
+    Executor,
     Invocation,
     InvocationOutcome,
     RegistryEntry,
     RegistryRun,
     RegistryUsage,
     VersionNumbers,
-    parse_version,
-    split_reference,
-)
-from toolcrib.registry.execution import (
-    Executor,
     check_positive,
     check_timeout,
     describe_exception,
+    parse_version,
     render_value,
+    split_reference,
 )
 from toolcrib.registry.function import Function, FunctionSignature
 
