@@ -41,7 +41,7 @@ CASES = [
     ("core/tool.py", "import toolcrib.adapters.mcp", "Layers"),
     ("adapters/mcp.py", "import toolcrib.profiles.shipit", "Layers"),
     ("new_module.py", "", "Layers"),
-    ("registry/entries.py", "import toolcrib.agent.agent", "Layers"),
+    ("registry/execution.py", "import toolcrib.agent.agent", "Layers"),
     ("search/ranker.py", "import toolcrib.search.engine", "Layers of search"),
     ("search/lexical/fuzzy.py", "import toolcrib.search.dense.index", "Layers of search"),
     ("search/new_module.py", "", "Layers of search"),

@@ -25,10 +25,8 @@ from toolcrib.encoder.transformer import (
     TransformerEncoder,
 )
 
-Array = NDArray[np.float32]
-
-MAX_HEAD_TOKENS: Final = 22
-MAX_TOKENS: Final = 62
+MAX_STATIC_HEAD_TOKENS: Final = 22
+MAX_STATIC_TOKENS: Final = 62
 # The word vectors of this many texts fit in the processor's cache.
 BATCH_TEXTS: Final = 512
 # Separates the names of a tool (the head) from its description.
@@ -91,8 +89,8 @@ class StaticEncoder:
             starts = range(0, len(texts), BATCH_TEXTS)
             return np.concatenate([self.embed_tools(texts[at : at + BATCH_TEXTS]) for at in starts])
         parts = [text.partition(SEPARATOR) for text in texts]
-        heads = self._means([self._token_ids(head, MAX_HEAD_TOKENS) for head, _, _ in parts])
-        rests = self._means([self._token_ids(rest, MAX_TOKENS) for _, _, rest in parts])
+        heads = self._means([self._token_ids(head, MAX_STATIC_HEAD_TOKENS) for head, _, _ in parts])
+        rests = self._means([self._token_ids(rest, MAX_STATIC_TOKENS) for _, _, rest in parts])
         return _normalize_rows(self._tool(np.concatenate((heads, rests), axis=1)))
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
@@ -105,8 +103,8 @@ class StaticEncoder:
 
     def _encode(self, projection: ResidualProjection, texts: Sequence[str]) -> Array:
         if len(texts) == 1:
-            return projection(self._mean(self._token_ids(texts[0], MAX_TOKENS)))[None]
-        return projection(self._means([self._token_ids(text, MAX_TOKENS) for text in texts]))
+            return projection(self._mean(self._token_ids(texts[0], MAX_STATIC_TOKENS)))[None]
+        return projection(self._means([self._token_ids(text, MAX_STATIC_TOKENS) for text in texts]))
 
     def _token_ids(self, text: str, limit: int) -> list[int]:
         return self._tokenizer.encode_without_special_tokens(text, limit) or _EMPTY
