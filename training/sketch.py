@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from toolcrib.encoder.default import MAX_HEAD_TOKENS, MAX_TOKENS, SEPARATOR
+from toolcrib.encoder.default import MAX_STATIC_HEAD_TOKENS, MAX_STATIC_TOKENS, SEPARATOR
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from training.encoder import WIDTH
 from training.export import Arrays, quantised
@@ -97,7 +97,8 @@ def train(pieces: WordPieceTokenizer, vocabulary: int, taught: Taught) -> Sketch
     chance = random.Random(0)
     heads, rests = zip(*(_bags(pieces, text) for text in taught.tools), strict=True)
     asked = [
-        pieces.encode_without_special_tokens(text, MAX_TOKENS) or [0] for text in taught.queries
+        pieces.encode_without_special_tokens(text, MAX_STATIC_TOKENS) or [0]
+        for text in taught.queries
     ]
     net = Sketcher(vocabulary)
     order = list(range(len(heads)))
@@ -136,6 +137,6 @@ def train(pieces: WordPieceTokenizer, vocabulary: int, taught: Taught) -> Sketch
 def _bags(pieces: WordPieceTokenizer, text: str) -> tuple[list[int], list[int]]:
     head, _, rest = text.partition(SEPARATOR)
     return (
-        pieces.encode_without_special_tokens(head, MAX_HEAD_TOKENS) or [0],
-        pieces.encode_without_special_tokens(rest, MAX_TOKENS) or [0],
+        pieces.encode_without_special_tokens(head, MAX_STATIC_HEAD_TOKENS) or [0],
+        pieces.encode_without_special_tokens(rest, MAX_STATIC_TOKENS) or [0],
     )
