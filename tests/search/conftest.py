@@ -12,7 +12,7 @@ def _parameters(**texts: str) -> dict[str, object]:
 
 @pytest.fixture(scope="session")
 def office() -> Catalog:
-    """A dozen tools, several alike."""
+    """Return twelve tools, several of them similar."""
     return Catalog(
         [
             Tool("send_email", "Send an email to somebody", _parameters(to="The address"), server="mail", category="talk", tags=("message",)),

@@ -74,12 +74,12 @@ TRICKY_PATTERNS = [
     # counts
     "a{2}", "a{2,}", "a{,2}b", "a{1,3}?b", "(?:ab){2}", "a{1,300}", "(?:a{1,40}){1,40}", "a{2000}", "(?:ab){0,400}b",
     "x{0,5000}y?",
-    # what RE2 cannot do
+    # not supported by RE2
     r"(a)\1", r"(.)(.)\1\2", r"(?P<x>a)(?P=x)", r"(a)?(?(1)b|\n)", r"(?:(a)|b)+(?(1)b|x)", r"(a)?(?(1)b)",
     "(?=a)", "(?!a)", "(?=.*b)a", "(?=.*foo)(?=.*bar)", "^(?!.*a)", "(?<=a)b", "(?<!a)b", r"(?<=\n)a", r"(?<=^a)b",
     "(?>a+)b", "(?>a|ab)c?b", "a++b", "a*+a", "a?+b", r"(?=(a))\1\1",
     "(?:(?=a)a)+b", "(?>(?=.*b)a)", r"(?<=(a))\1", r"(?:^|\s)b$", "(?=a$)a", r"(?<!\w)b(?!\w)",
-    # what `regex` reads otherwise
+    # different meaning in `regex`
     "e<=1", "(?:e){1}", "[[:alpha:]]", "[[a]b]", "[!--]", "[a||b]", "[a&&b]", r"\(\?R\)", "a{e<=1}", "a{1", "a{,",
     "(?s:.)b", r"(?s-i:a.b)", "\x85", "[ab]|[b-c]",
 ]  # fmt: skip
@@ -104,7 +104,7 @@ COUNTS = ["*", "+", "?", "{2}", "{1,3}", "{0,2}", "{2,}"]
 
 @st.composite
 def bodies(draw: st.DrawFn, depth: int, counts: int, captures: list[int]) -> str:
-    """A pattern of every construct; `counts` bounds nested repeats, which `re` may never finish."""
+    """Draw a pattern of any construct; `counts` limits nested repeats, which `re` may never finish."""
 
     def inner(*, fewer: int = 0) -> str:
         return draw(bodies(depth - 1, counts - fewer, captures))

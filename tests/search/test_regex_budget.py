@@ -63,7 +63,7 @@ EVIL = [
 ]
 
 HOSTILE = [
-    # a pattern that hangs or bursts an engine, and a harmless one that is found in the same texts
+    # a pattern that hangs or crashes an engine, and a harmless one that matches the same texts
     (r"(a+)+$", r"a$"),
     (r"(a|aa)+$", r"a$"),
     (r"(.*a){25}", r"a(?:[^a\n]*a){24}"),
@@ -104,7 +104,7 @@ HOSTILE = [
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    """The texts of 10,000 tools: names, descriptions, parameters, some of them evil."""
+    """Return the texts of 10,000 tools, some of them hostile."""
     chance = random.Random(7)
 
     def words(least: int, most: int) -> str:

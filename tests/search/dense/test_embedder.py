@@ -24,22 +24,22 @@ QUERY = "send an email to Bob in Berlin"
 ROWS = np.ones((2, len(TOPICS)), np.float32)
 
 
-class ServiceNameEmbedder(TopicEmbedder):
+class FixedServiceScoreEmbedder(TopicEmbedder):
     def __init__(self, result: Any) -> None:
         super().__init__()
-        self._told = result
+        self._scores = result
 
     def score_service_names(self, text: str, names: Sequence[str]) -> Any:
-        return self._told
+        return self._scores
 
 
 class ProvisionalEmbedder(TopicEmbedder):
     def __init__(self, result: Any) -> None:
         super().__init__()
-        self._given = result
+        self._vectors = result
 
     def embed_provisional(self, texts: Sequence[str]) -> Any:
-        return self._given
+        return self._vectors
 
 
 class UnreadableList:
@@ -76,15 +76,15 @@ def _hybrid(embedder: TopicEmbedder) -> HybridRanker:
 )
 def test_invalid_service_scores_raise_or_fall_back(result: Any) -> None:
     with pytest.raises(EmbeddingFailed, match=r"2 names; .* one number a name, each from 0 to 1"):
-        SearchEngine(OFFICE, {"hybrid": _hybrid(ServiceNameEmbedder(result))}).search(QUERY)
-    ranker = FallbackRanker(_hybrid(ServiceNameEmbedder(result)), LexicalRanker())
+        SearchEngine(OFFICE, {"hybrid": _hybrid(FixedServiceScoreEmbedder(result))}).search(QUERY)
+    ranker = FallbackRanker(_hybrid(FixedServiceScoreEmbedder(result)), LexicalRanker())
     assert SearchEngine(OFFICE, {"hybrid": ranker}).search(QUERY).hits
     assert ranker.primary_error is not None
 
 
 @pytest.mark.parametrize("result", [[0, 1], (0.25, 0.5), np.array([0.25, 0.5], np.float32)])
 def test_service_scores_may_be_any_sequence_of_probabilities(result: Any) -> None:
-    assert score_service_names(ServiceNameEmbedder(result), QUERY, ["Bob", "Berlin"]) == [
+    assert score_service_names(FixedServiceScoreEmbedder(result), QUERY, ["Bob", "Berlin"]) == [
         float(item) for item in result
     ]
 

@@ -130,31 +130,33 @@ def test_tool_without_the_named_service_gets_less_confidence() -> None:
 
 
 def test_names_of_people_cost_no_confidence() -> None:
-    class ServiceNameEmbedder(TopicEmbedder):
+    class HermesServiceEmbedder(TopicEmbedder):
         def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
             assert text.startswith("send a letter")
             return [float(name == "Hermes") for name in names]
 
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
-    engine = _engine(catalog, ServiceNameEmbedder())
+    engine = _engine(catalog, HermesServiceEmbedder())
     plain = engine.search("send a letter")
     assert engine.search("send a letter to Bob").confidence == plain.confidence
     assert engine.search("send a letter to Hermes").confidence < plain.confidence
 
 
 def test_unknown_lowercase_word_can_be_a_service_name() -> None:
-    class ServiceNameEmbedder(TopicEmbedder):
+    class LowercaseServiceEmbedder(TopicEmbedder):
         def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
             return [{"hermes": 0.9, "parcel": 0.6}.get(name, 0.1) for name in names]
 
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
-    engine = _engine(catalog, ServiceNameEmbedder())
+    engine = _engine(catalog, LowercaseServiceEmbedder())
     plain = engine.search("send a letter").confidence
     assert engine.search("send a letter with hermes").confidence < plain
     assert engine.search("Send a letter with hermes").confidence < plain
     # Not if it is improbable, known to a tool, excluded, next to a name, or not scored.
     assert engine.search("send a letter as parcel").confidence == plain
-    known = _engine(catalog.with_tools([Tool("hermes", "Call a courier")]), ServiceNameEmbedder())
+    known = _engine(
+        catalog.with_tools([Tool("hermes", "Call a courier")]), LowercaseServiceEmbedder()
+    )
     assert known.search("send a letter with hermes").confidence == plain
     assert engine.search("send a letter -hermes").confidence == plain
     beside = engine.search("send a letter to Bob with hermes").confidence

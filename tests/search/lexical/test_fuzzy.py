@@ -22,7 +22,7 @@ HARBOUR = Catalog(
 )
 
 
-def found(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
+def find_scores(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
     ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
@@ -33,26 +33,26 @@ def found(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
 def test_score_is_similarity_plus_a_bonus_per_word() -> None:
     text = fuzzy.build_haystack("Moor", "Tie a boat", "")
     assert text == "moor tie a boat "
-    likeness = SequenceMatcher(None, "boat boat car", text).ratio()
-    assert fuzzy.score_haystack("Boat boat car", text, 0.1) == round(likeness + 0.2, 4)
+    similarity = SequenceMatcher(None, "boat boat car", text).ratio()
+    assert fuzzy.score_haystack("Boat boat car", text, 0.1) == round(similarity + 0.2, 4)
 
 
 def test_scores_are_relative_to_the_best_possible_score() -> None:
     raw = fuzzy.score_haystack(
         "boat", fuzzy.build_haystack("moor_boat", "Tie a boat to the quay", "After landing")
     )
-    best = found(FuzzyRanker().fit(HARBOUR), "boat")["moor_boat"]
+    best = find_scores(FuzzyRanker().fit(HARBOUR), "boat")["moor_boat"]
     assert best == pytest.approx(raw / 1.12)
 
 
 def test_scores_at_or_below_the_minimum_are_not_found() -> None:
-    assert found(FuzzyRanker().fit(HARBOUR), "ÿÿ") == {}
+    assert find_scores(FuzzyRanker().fit(HARBOUR), "ÿÿ") == {}
 
 
 @pytest.mark.parametrize("query", ["", "  \n"])
 def test_query_without_words_finds_nothing(query: str) -> None:
     index = FuzzyRanker().fit(HARBOUR)
-    assert found(index, query) == {}
+    assert find_scores(index, query) == {}
     assert index.reasons(ParsedQuery(query), 0) == ()
 
 
@@ -68,7 +68,7 @@ def test_reasons_name_word_and_field_and_add_up() -> None:
 
 
 def test_words_explain_a_score_without_spelling_similarity() -> None:
-    # In long texts difflib passes over common letters, and the likeness may come to nothing.
+    # difflib ignores frequent letters in long texts, so the similarity can be zero.
     index = FuzzyRanker(1 / 3).fit(Catalog([Tool("log", "tide " * 100)]))
     assert [reason.share for reason in index.reasons(ParsedQuery("tide"), 0)] == pytest.approx(
         [1, 0], abs=1e-3
@@ -87,12 +87,14 @@ def test_update_analyzes_only_changed_tools() -> None:
     updated = index.with_catalog(later.with_tools([Tool("row_boat", "Use oars")]))
     assert updated.haystacks[0] is index.haystacks[0]
     for query in ("boat", "iron", "sail"):
-        assert found(updated, query) == found(FuzzyRanker(0.5).fit(updated.catalog), query)
+        assert find_scores(updated, query) == find_scores(
+            FuzzyRanker(0.5).fit(updated.catalog), query
+        )
 
 
 def test_unrelated_catalog_is_analyzed_completely() -> None:
     other = Catalog([Tool("fish", "Catch cod")])
-    assert list(found(FuzzyRanker().fit(HARBOUR).with_catalog(other), "cod")) == ["fish"]
+    assert list(find_scores(FuzzyRanker().fit(HARBOUR).with_catalog(other), "cod")) == ["fish"]
 
 
 @given(st.text(max_size=30), st.floats(0, 1))

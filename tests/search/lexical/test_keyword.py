@@ -19,7 +19,7 @@ BAKERY = Catalog(
 )
 
 
-def found(index: keyword.KeywordIndex, query: str) -> dict[str, float]:
+def find_scores(index: keyword.KeywordIndex, query: str) -> dict[str, float]:
     ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
@@ -27,7 +27,7 @@ def found(index: keyword.KeywordIndex, query: str) -> dict[str, float]:
     }
 
 
-def points(query: str, name: str, description: str = "") -> int:
+def score(query: str, name: str, description: str = "") -> int:
     return keyword.score_keywords(
         keyword.parse_keywords(query), keyword.build_texts(name, description)
     )
@@ -50,29 +50,29 @@ def test_surrounding_punctuation_is_stripped(query: str, terms: tuple[str, ...],
 
 
 def test_term_counts_three_in_the_name_and_one_in_the_description() -> None:
-    assert points("bread", "bake_bread", "bread") == 3
-    assert points("bread", "knead", "dough for bread") == 1
-    assert points("bread bread", "knead", "dough for bread") == 2
-    assert points("fish", "knead", "dough for bread") == 0
+    assert score("bread", "bake_bread", "bread") == 3
+    assert score("bread", "knead", "dough for bread") == 1
+    assert score("bread bread", "knead", "dough for bread") == 2
+    assert score("fish", "knead", "dough for bread") == 0
 
 
 def test_exact_name_adds_a_hundred_points_in_any_case_and_quoting() -> None:
-    assert points("`KNEAD`", "knead") == 103
-    assert points("knead it", "knead") == 3
+    assert score("`KNEAD`", "knead") == 103
+    assert score("knead it", "knead") == 3
 
 
 def test_scores_are_relative_to_all_terms_in_the_name() -> None:
     index = KeywordRanker().fit(BAKERY)
-    assert found(index, "bake dough") == pytest.approx(
+    assert find_scores(index, "bake dough") == pytest.approx(
         {"bake_bread": 4 / 6, "knead": 1 / 6, "Bake": 3 / 6}
     )
-    assert found(index, "knead") == {"knead": 1.0}
+    assert find_scores(index, "knead") == {"knead": 1.0}
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!"])
 def test_query_without_terms_finds_nothing(query: str) -> None:
     index = KeywordRanker().fit(BAKERY)
-    assert found(index, query) == {}
+    assert find_scores(index, query) == {}
     assert index.reasons(ParsedQuery(query), 0) == ()
 
 
@@ -102,12 +102,12 @@ def test_update_analyzes_only_changed_tools() -> None:
     updated = index.with_catalog(later)
     assert updated.texts[0] is index.texts[0]
     for query in ("bread", "press", "bake"):
-        assert found(updated, query) == found(KeywordRanker().fit(later), query)
+        assert find_scores(updated, query) == find_scores(KeywordRanker().fit(later), query)
 
 
 def test_unrelated_catalog_is_analyzed_completely() -> None:
     other = Catalog([Tool("sweep", "Clean the floor")])
-    assert list(found(KeywordRanker().fit(BAKERY).with_catalog(other), "floor")) == ["sweep"]
+    assert list(find_scores(KeywordRanker().fit(BAKERY).with_catalog(other), "floor")) == ["sweep"]
 
 
 @given(

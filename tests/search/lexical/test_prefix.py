@@ -19,7 +19,7 @@ LIBRARY = Catalog(
 )
 
 
-def found(index: PrefixIndex, query: str) -> dict[str, float]:
+def find_scores(index: PrefixIndex, query: str) -> dict[str, float]:
     ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
     return {
@@ -46,15 +46,15 @@ def test_whole_words_are_found_before_longer_ones() -> None:
 
 def test_scores_are_relative_to_one_point_per_word() -> None:
     index = PrefixRanker().fit(LIBRARY)
-    assert found(index, "book money") == {"lend_book": 0.5, "find": 0.25, "Fine": 0.5}
-    assert found(index, "find title book by") == {"lend_book": 0.25, "find": 0.875}
-    assert found(index, "l") == {"lend_book": 1.0}
+    assert find_scores(index, "book money") == {"lend_book": 0.5, "find": 0.25, "Fine": 0.5}
+    assert find_scores(index, "find title book by") == {"lend_book": 0.25, "find": 0.875}
+    assert find_scores(index, "l") == {"lend_book": 1.0}
 
 
 @pytest.mark.parametrize("query", ["", " ", "?!", "zebra"])
 def test_query_without_matching_words_finds_nothing(query: str) -> None:
     index = PrefixRanker().fit(LIBRARY)
-    assert found(index, query) == {}
+    assert find_scores(index, query) == {}
     assert index.reasons(ParsedQuery(query), 0) == ()
 
 
@@ -87,7 +87,9 @@ def test_update_changes_only_the_words_of_changed_tools() -> None:
 
 def test_unrelated_catalog_is_analyzed_completely() -> None:
     other = Catalog([Tool("shelve", "Put books away")])
-    assert found(PrefixRanker().fit(LIBRARY).with_catalog(other), "lend put") == {"shelve": 0.5}
+    assert find_scores(PrefixRanker().fit(LIBRARY).with_catalog(other), "lend put") == {
+        "shelve": 0.5
+    }
 
 
 @given(st.text("abefiklnot _?", max_size=12) | st.text(max_size=12))

@@ -10,11 +10,11 @@ from toolcrib.search.query.expression import PhraseNode, WordNode
 from toolcrib.search.query.parser import ParsedQuery
 
 
-def _found(index: LexicalIndex, query: str) -> list[str]:
+def _find(index: LexicalIndex, query: str) -> list[str]:
     ranking = index.rank(ParsedQuery(query))
     pairs = zip(ranking.slots.tolist(), ranking.scores.tolist(), strict=True)
     ordered = sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
-    tools = [index._catalog.tool_at(slot) for slot, _ in ordered]
+    tools = [index.catalog.tool_at(slot) for slot, _ in ordered]
     return [tool.name for tool in tools if tool]
 
 
@@ -39,7 +39,7 @@ def index(office: Catalog) -> LexicalIndex:
 def test_words_find_tools_in_any_form_and_field(
     index: LexicalIndex, query: str, first: str
 ) -> None:
-    assert _found(index, query)[0] == first
+    assert _find(index, query)[0] == first
 
 
 @pytest.mark.parametrize(
@@ -86,22 +86,22 @@ def test_words_find_tools_in_any_form_and_field(
 def test_query_language_finds_the_expected_tools(
     index: LexicalIndex, query: str, names: set[str] | int
 ) -> None:
-    found = _found(index, query)
+    found = _find(index, query)
     assert (len(found) if isinstance(names, int) else set(found)) == names
 
 
 def test_scores_are_between_0_and_1_and_change_with_a_boost(index: LexicalIndex) -> None:
     for query in ("email", "email message", "email^5 message", "email message^5", "*", "-email"):
         assert all(0 < score <= 1 for score in index.rank(ParsedQuery(query)).scores.tolist())
-    assert _found(index, "refund^9 weather")[0] == "refund"
-    assert _found(index, "refund weather^9")[0] == "get_weather"
+    assert _find(index, "refund^9 weather")[0] == "refund"
+    assert _find(index, "refund weather^9")[0] == "get_weather"
 
 
 def test_malformed_query_raises_in_strict_and_notes_in_lenient_syntax(office: Catalog) -> None:
     with pytest.raises(InvalidQuery, match="never closed"):
         LexicalRanker().fit(office).rank(ParsedQuery("(email"))
     lenient = LexicalRanker(syntax="lenient").fit(office)
-    assert set(_found(lenient, "(email")) == {"send_email", "read_email"}
+    assert set(_find(lenient, "(email")) == {"send_email", "read_email"}
     assert (
         lenient.rank(ParsedQuery("(email"))
         .notes[0]
@@ -112,12 +112,12 @@ def test_malformed_query_raises_in_strict_and_notes_in_lenient_syntax(office: Ca
 def test_lenient_syntax_reads_and_in_an_uppercase_query_as_a_word(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     query = "REFUND AND NEWEST OR ELSE"
-    assert set(_found(lenient, query)) == set(_found(strict, query.lower())) != set()
+    assert set(_find(lenient, query)) == set(_find(strict, query.lower())) != set()
     assert lenient.is_unrestricted(ParsedQuery(query))
-    assert _found(strict, query) == []
-    # Only where the other letters are capitals: there may be none at all.
+    assert _find(strict, query) == []
+    # AND stays an operator if other words are lowercase or have no letter case.
     for other in ("refund AND newest", "送信 AND 12", "EMAIL -NEWEST", "+EMAIL REFUND"):
-        assert _found(lenient, other) == _found(strict, other)
+        assert _find(lenient, other) == _find(strict, other)
         assert not lenient.is_unrestricted(ParsedQuery(other))
 
 
@@ -126,11 +126,11 @@ def test_lenient_syntax_does_not_read_list_numbers_as_parentheses(office: Catalo
     query = "1) send an email\n2) refund it b) newest"
     assert lenient.rank(ParsedQuery(query)).notes == ()
     assert lenient.is_unrestricted(ParsedQuery(query))
-    assert set(_found(lenient, query)) == set(_found(strict, query.replace(")", "")))
+    assert set(_find(lenient, query)) == set(_find(strict, query.replace(")", "")))
     with pytest.raises(InvalidQuery, match="closing parenthesis at character 2"):
         strict.rank(ParsedQuery(query))
-    # What was opened is closed, and what closes more than a mark is a fault.
-    assert _found(lenient, "email (newest OR b)") == _found(strict, "email (newest OR b)")
+    # Groups still work, and any other unmatched parenthesis is noted.
+    assert _find(lenient, "email (newest OR b)") == _find(strict, "email (newest OR b)")
     assert lenient.rank(ParsedQuery("send an email)")).notes
 
 
@@ -144,19 +144,19 @@ def test_lenient_syntax_ignores_apparent_operators(office: Catalog, query: str) 
 def test_lenient_syntax_drops_exclusions_that_match_nothing(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
     assert not strict.is_unrestricted(ParsedQuery("email -xzf"))
-    assert _found(lenient, "email -xzf") == _found(strict, "email -xzf") == _found(strict, "email")
+    assert _find(lenient, "email -xzf") == _find(strict, "email -xzf") == _find(strict, "email")
     assert not lenient.is_unrestricted(ParsedQuery("email -newest"))
-    assert _found(lenient, "email -newest") == _found(strict, "email -newest")
-    # Nothing but exclusions finds everything else, also where there is nothing to leave out.
-    assert _found(lenient, "-xzf -vvkk") == _found(strict, "-xzf -vvkk") != []
-    for asks in ("ema*", '"newest ema"*'):
-        assert not lenient.is_unrestricted(ParsedQuery(asks))
+    assert _find(lenient, "email -newest") == _find(strict, "email -newest")
+    # A query of exclusions only returns all other tools, even if the exclusions match nothing.
+    assert _find(lenient, "-xzf -vvkk") == _find(strict, "-xzf -vvkk") != []
+    for query in ("ema*", '"newest ema"*'):
+        assert not lenient.is_unrestricted(ParsedQuery(query))
 
 
 def test_lenient_syntax_reads_unknown_phrases_as_words(office: Catalog) -> None:
     lenient, strict = LexicalRanker(syntax="lenient").fit(office), LexicalRanker().fit(office)
-    assert _found(strict, '"email newest"') == []
-    assert set(_found(lenient, '"email newest"')) == set(_found(strict, "email newest")) != set()
+    assert _find(strict, '"email newest"') == []
+    assert set(_find(lenient, '"email newest"')) == set(_find(strict, "email newest")) != set()
 
 
 @pytest.mark.parametrize(
@@ -172,27 +172,27 @@ def test_lenient_syntax_reads_unknown_phrases_as_words(office: Catalog) -> None:
 def test_typo_is_corrected_with_a_note(
     index: LexicalIndex, query: str, first: str, note: str
 ) -> None:
-    assert _found(index, query)[0] == first
-    assert any(note in said.text for said in index.rank(ParsedQuery(query)).notes)
+    assert _find(index, query)[0] == first
+    assert any(note in other.text for other in index.rank(ParsedQuery(query)).notes)
 
 
 def test_short_words_and_long_queries_are_not_corrected(index: LexicalIndex) -> None:
-    assert _found(index, "emi") == []
+    assert _find(index, "emi") == []
     assert index.rank(ParsedQuery("wether one two three four five six seven")).notes == ()
 
 
 def test_unknown_phrase_in_a_sentence_is_read_as_words(index: LexicalIndex) -> None:
-    assert "refund" in _found(index, 'please "refund the nice charge" now')
-    assert _found(index, '"give me back all the money of my last charge"')[0] == "refund"
-    assert _found(index, '"refund the charge"') == []
-    assert _found(index, 'pay "ask the customer database"')[0] == "salesforce_query"
+    assert "refund" in _find(index, 'please "refund the nice charge" now')
+    assert _find(index, '"give me back all the money of my last charge"')[0] == "refund"
+    assert _find(index, '"refund the charge"') == []
+    assert _find(index, 'pay "ask the customer database"')[0] == "salesforce_query"
 
 
 def test_compound_is_found_whole_and_in_parts(index: LexicalIndex) -> None:
-    assert _found(index, "createInvoice")[0] == "createInvoice"
-    assert _found(index, "create_invoice")[0] == "createInvoice"
-    assert "createInvoice" in _found(index, "CREATEINVOICE")
-    assert "github_create_issue" in _found(index, "GitHub")
+    assert _find(index, "createInvoice")[0] == "createInvoice"
+    assert _find(index, "create_invoice")[0] == "createInvoice"
+    assert "createInvoice" in _find(index, "CREATEINVOICE")
+    assert "github_create_issue" in _find(index, "GitHub")
 
 
 def test_reasons_add_up_and_name_term_and_field(office: Catalog, index: LexicalIndex) -> None:
@@ -218,9 +218,9 @@ def test_reasons_add_up_and_name_term_and_field(office: Catalog, index: LexicalI
 
 
 def test_leaf_matches_exactly(index: LexicalIndex) -> None:
-    answer = index.match_leaf(WordNode("email"))
-    assert answer is not None
-    assert answer.posting.slots.tolist() == [0, 1]
+    match = index.match_leaf(WordNode("email"))
+    assert match is not None
+    assert match.posting.slots.tolist() == [0, 1]
     unmatched = index.match_leaf(WordNode("emial"))
     assert unmatched is not None
     assert unmatched.posting.slots.tolist() == []
@@ -242,21 +242,21 @@ def test_scores_by_slot_are_those_of_the_ranking(office: Catalog, query: str) ->
 def test_very_long_description_is_truncated() -> None:
     book = Tool("book", "word " * (MAX_FIELD_TERMS + 50) + "epilogue")
     index = LexicalRanker().fit(Catalog([book, Tool("note", "a word")]))
-    assert set(_found(index, "word")) == {"note", "book"}
-    assert _found(index, "epilogue") == []
+    assert set(_find(index, "word")) == {"note", "book"}
+    assert _find(index, "epilogue") == []
 
 
 def test_empty_catalog_can_be_searched() -> None:
     index = LexicalRanker().fit(Catalog())
     for query in ("x", "x AND y", '"x y"', "x*", "-x", "*", "name:x"):
-        assert _found(index, query) == []
-    assert _found(index.with_catalog(index._catalog.with_tools([Tool("x")])), "x") == ["x"]
+        assert _find(index, query) == []
+    assert _find(index.with_catalog(index.catalog.with_tools([Tool("x")])), "x") == ["x"]
 
 
 def test_phrase_of_stop_words_or_longer_than_the_text_finds_nothing() -> None:
     index = LexicalRanker().fit(Catalog([Tool("send")]))
-    assert _found(index, '"send send"') == []
-    assert _found(index, '"of the"') == []
+    assert _find(index, '"send send"') == []
+    assert _find(index, '"of the"') == []
 
 
 def test_cached_matches_are_bounded_and_correct(
@@ -265,20 +265,20 @@ def test_cached_matches_are_bounded_and_correct(
     monkeypatch.setattr("toolcrib.search.lexical.ranker._MAX_CACHED_MATCHES", 2)
     index = LexicalRanker().fit(office)
     for query in ("email message invoice refund weather", "email", "refund", "email"):
-        assert _found(index, query) == _found(LexicalRanker().fit(office), query)
+        assert _find(index, query) == _find(LexicalRanker().fit(office), query)
         assert len(index._matches) <= 2
 
 
 @pytest.mark.parametrize("query", ["™*", "㎐*", "a-\u0301*", '"Ⓐ Ⓐ"*', "-\u0301*", "😀*"])
 def test_unusual_characters_before_a_star_are_accepted(index: LexicalIndex, query: str) -> None:
     for fitted in (index, LexicalRanker().fit(Catalog())):
-        assert isinstance(_found(fitted, query), list)
+        assert isinstance(_find(fitted, query), list)
 
 
 def test_phrase_may_end_in_a_prefix_of_a_stop_word() -> None:
     tools = [Tool("total_cost"), Tool("send_note", "send to anyone"), Tool("send_total", "x")]
     index = LexicalRanker().fit(Catalog(tools))
-    assert _found(index, '"send to"*') == ["send_total"]
+    assert _find(index, '"send to"*') == ["send_total"]
 
 
 def test_terms_of_removed_tools_are_discarded_eventually() -> None:
@@ -289,12 +289,12 @@ def test_terms_of_removed_tools_are_discarded_eventually() -> None:
         catalog = catalog.with_tools([Tool("x", words)])
         index = index.with_catalog(catalog)
     assert len(index._analyzer.vocabulary) < 15_000
-    assert _found(index, "w29999") == ["x"]
+    assert _find(index, "w29999") == ["x"]
 
 
 def test_shared_server_description_finds_all_its_tools() -> None:
     tools = [Tool(name, server="s", server_description="Everything about orchids") for name in "ab"]
-    assert _found(LexicalRanker().fit(Catalog(tools)), "orchids") == ["a", "b"]
+    assert _find(LexicalRanker().fit(Catalog(tools)), "orchids") == ["a", "b"]
 
 
 def test_resolved_queries_are_bounded() -> None:

@@ -1,4 +1,4 @@
-"""The lexical ranker beside Tantivy: one field, the same words, the same BM25 to four digits."""
+"""The lexical ranker has the BM25 scores of Tantivy, to four digits, on texts with one field."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ K1 = 1.2
 B = 0.75
 # Tantivy rounds the lengths of longer fields.
 MAX_TERMS = 40
-# Few words, some of them common: so phrases are held, and terms repeat within a text.
+# The vocabulary is small, so that texts contain the phrases and terms repeat within a text.
 VOCABULARY = [
     "ash",
     "beech",
@@ -47,26 +47,26 @@ CATALOGS = 12
 QUERIES = 50
 
 
-def words(written: str) -> list[text.TextWord]:
-    return [text.TextWord(term, term, (term,)) for term in re.findall("[a-z]+", written)]
+def split_words(source: str) -> list[text.TextWord]:
+    return [text.TextWord(term, term, (term,)) for term in re.findall("[a-z]+", source)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pair:
-    """The same texts in both engines."""
+class IndexPair:
+    """An index of the same texts in each of the two engines."""
 
     texts: list[str]
     ours: LexicalIndex
     theirs: Any
 
     def our_scores(self, node: QueryNode) -> dict[int, float]:
-        def ask(leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
-            answer = self.ours.match_leaf(leaf)
-            assert answer is not None
-            slots, impacts = answer.posting
-            return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), answer.max_score)
+        def match_leaf(leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
+            match = self.ours.match_leaf(leaf)
+            assert match is not None
+            slots, impacts = match.posting
+            return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), match.max_score)
 
-        scored = evaluate_query(node, ask, np.ones(len(self.texts), np.bool_))
+        scored = evaluate_query(node, match_leaf, np.ones(len(self.texts), np.bool_))
         assert scored is not None
         return {
             slot: float(scored.scores[slot]) for slot in np.flatnonzero(scored.matches).tolist()
@@ -79,23 +79,23 @@ class Pair:
 
 
 @cache
-def pair(seed: int) -> Pair:
-    chance = Random(f"catalog {seed}")
+def build_pair(seed: int) -> IndexPair:
+    rng = Random(f"catalog {seed}")
     weights = [1 / rank for rank in range(1, len(VOCABULARY) + 1)]
     texts = [
-        " ".join(chance.choices(VOCABULARY, weights, k=chance.randint(1, MAX_TERMS)))
-        for _ in range(chance.choice((1, 2, 9, 60)))
+        " ".join(rng.choices(VOCABULARY, weights, k=rng.randint(1, MAX_TERMS)))
+        for _ in range(rng.choice((1, 2, 9, 60)))
     ]
     average = sum(len(one.split()) for one in texts) / len(texts)
-    reading = FieldConfig(
+    field_config = FieldConfig(
         fields=(SearchField("text", weight=1.0, b=B, pivot=average),),
         extract_texts=lambda tool: (tool.description,),
-        split_words=words,
+        split_words=split_words,
         is_stop_word=lambda term: False,
     )
     catalog = Catalog(Tool(str(slot), one) for slot, one in enumerate(texts))
-    return Pair(
-        texts, LexicalRanker(field_config=reading, k1=K1).fit(catalog), _tantivy_index(texts)
+    return IndexPair(
+        texts, LexicalRanker(field_config=field_config, k1=K1).fit(catalog), _tantivy_index(texts)
     )
 
 
@@ -112,71 +112,71 @@ def _tantivy_index(texts: list[str]) -> Any:
     return index
 
 
-def leaf(chance: Random, texts: list[str]) -> QueryNode:
-    """A word, or a phrase; phrases come from a text, so that some are held."""
-    if chance.random() < 0.6:
-        return WordNode(chance.choice([*VOCABULARY, "acacia"]))
-    there = chance.choice(texts).split()
-    begin = chance.randrange(len(there))
-    phrase = there[begin : begin + chance.randint(2, 4)]
-    if chance.random() < 0.2:
-        chance.shuffle(phrase)
+def make_leaf(rng: Random, texts: list[str]) -> QueryNode:
+    """Return a random word or phrase; phrases are taken from a text, so that some match."""
+    if rng.random() < 0.6:
+        return WordNode(rng.choice([*VOCABULARY, "acacia"]))
+    terms = rng.choice(texts).split()
+    begin = rng.randrange(len(terms))
+    phrase = terms[begin : begin + rng.randint(2, 4)]
+    if rng.random() < 0.2:
+        rng.shuffle(phrase)
     return PhraseNode(" ".join(phrase))
 
 
-def question(chance: Random, texts: list[str], depth: int = 2) -> QueryNode:
-    """A query of any shape. No part stands twice beside itself: Tantivy counts such parts once."""
-    if not depth or chance.random() < 0.3:
-        return leaf(chance, texts)
-    made = [question(chance, texts, depth - 1) for _ in range(chance.randint(2, 4))]
-    first, *others = dict.fromkeys(made)
+def make_query(rng: Random, texts: list[str], depth: int = 2) -> QueryNode:
+    """Return a random query without repeated clauses, because Tantivy counts those once."""
+    if not depth or rng.random() < 0.3:
+        return make_leaf(rng, texts)
+    nodes = [make_query(rng, texts, depth - 1) for _ in range(rng.randint(2, 4))]
+    first, *others = dict.fromkeys(nodes)
     if not others:
         return first
-    if chance.random() < 0.4:
+    if rng.random() < 0.4:
         return And((first, *others))
-    # At least the first clause says what to find.
-    kinds = [chance.choice((None, None, Must, Not)) for _ in others]
+    # The first clause is always positive, so that the query has a term to match.
+    kinds = [rng.choice((None, None, Must, Not)) for _ in others]
     return Or(
         (first, *(kind(one) if kind else one for kind, one in zip(kinds, others, strict=True)))
     )
 
 
-def written(node: QueryNode) -> str:
-    """A query in Tantivy's grammar."""
+def render_for_tantivy(node: QueryNode) -> str:
+    """Return a query in the syntax of Tantivy."""
     match node:
         case Must():
-            return f"+{written(node.inner)}"
+            return f"+{render_for_tantivy(node.inner)}"
         case Not():
-            return f"-{written(node.inner)}"
+            return f"-{render_for_tantivy(node.inner)}"
         case And():
-            return f"({' AND '.join(map(written, node.nodes))})"
+            return f"({' AND '.join(map(render_for_tantivy, node.nodes))})"
         case Or():
-            return f"({' '.join(map(written, node.nodes))})"
+            return f"({' '.join(map(render_for_tantivy, node.nodes))})"
     return str(node)
 
 
 @pytest.mark.parametrize("seed", range(CATALOGS))
 def test_words_phrases_and_operators_score_like_tantivy(seed: int) -> None:
-    both = pair(seed)
-    chance = Random(f"queries {seed}")
-    found = 0
+    both = build_pair(seed)
+    rng = Random(f"queries {seed}")
+    matched_queries = 0
     for _ in range(QUERIES):
-        node = question(chance, both.texts)
-        ours, theirs = both.our_scores(node), both.their_scores(written(node))
-        assert ours == pytest.approx(theirs, abs=5e-5, rel=1e-5), written(node)
-        found += bool(ours)
-    assert found > QUERIES / 4
+        node = make_query(rng, both.texts)
+        ours, theirs = both.our_scores(node), both.their_scores(render_for_tantivy(node))
+        assert ours == pytest.approx(theirs, abs=5e-5, rel=1e-5), render_for_tantivy(node)
+        matched_queries += bool(ours)
+    assert matched_queries > QUERIES / 4
 
 
 @pytest.mark.parametrize("seed", range(CATALOGS))
 def test_every_single_word_scores_like_tantivy(seed: int) -> None:
-    both = pair(seed)
+    both = build_pair(seed)
     for word in VOCABULARY:
         theirs = both.their_scores(word)
         assert both.our_scores(WordNode(word)) == pytest.approx(theirs, abs=5e-5, rel=1e-5), word
 
 
 def test_unmatched_clause_adds_nothing_to_a_score() -> None:
-    both = pair(3)
+    both = build_pair(3)
     node = Or((And((WordNode("ash"), WordNode("acacia"))), WordNode("beech")))
     assert both.our_scores(node) == both.our_scores(WordNode("beech")) != {}

@@ -14,23 +14,23 @@ def _vocabulary(terms: list[str]) -> Vocabulary:
     return vocabulary
 
 
-def _near(vocabulary: Vocabulary, word: str) -> list[str]:
+def _correct(vocabulary: Vocabulary, word: str) -> list[str]:
     return vocabulary.find_corrections(word, lambda term: True)
 
 
 def test_unaccepted_term_does_not_hide_an_accepted_one() -> None:
     vocabulary = _vocabulary(["transcribf", "transcribing"])
-    assert _near(vocabulary, "transcribe") == ["transcribf"]
+    assert _correct(vocabulary, "transcribe") == ["transcribf"]
     assert vocabulary.find_corrections("transcribi", lambda term: term != "transcribf") == [
         "transcribing"
     ]
 
 
-# With more terms than this, most of them are sorted and some are not yet.
-MANY = [f"filler{number}" for number in range(150)]
+# So many terms that the vocabulary sorts most of them; the last ones stay unsorted.
+FILLERS = [f"filler{number}" for number in range(150)]
 
 
-@pytest.mark.parametrize("before", [[], MANY], ids=["fresh", "sorted"])
+@pytest.mark.parametrize("before", [[], FILLERS], ids=["fresh", "sorted"])
 @pytest.mark.parametrize("after", [[], ["late"]], ids=["alone", "with a late term"])
 def test_terms_are_found_by_prefix_substring_and_edit_distance(
     before: list[str], after: list[str]
@@ -42,10 +42,10 @@ def test_terms_are_found_by_prefix_substring_and_edit_distance(
     assert set(vocabulary.find_by_prefix("email")) == {"email", "emails"}
     assert set(vocabulary.find_by_prefix("zz")) == set()
     assert set(vocabulary.find_containing("force")) == {"salesforce"}
-    assert _near(vocabulary, "emial") == ["email"]
-    assert _near(vocabulary, "invoise") == ["invoice"]
-    assert _near(vocabulary, "trascibe") == ["transcribe"]
-    assert _near(vocabulary, "ema") == []
+    assert _correct(vocabulary, "emial") == ["email"]
+    assert _correct(vocabulary, "invoise") == ["invoice"]
+    assert _correct(vocabulary, "trascibe") == ["transcribe"]
+    assert _correct(vocabulary, "ema") == []
     assert set(vocabulary.find_by_prefix("lat")) == set(after)
 
 
@@ -59,7 +59,7 @@ def test_term_keeps_its_number() -> None:
 _words = st.text("abcd", min_size=4, max_size=9)
 
 
-def _slip(word: str, kind: int, at: int, letter: str) -> str:
+def _misspell(word: str, kind: int, at: int, letter: str) -> str:
     at %= len(word)
     return (
         word[:at] + word[at + 1 :],
@@ -73,7 +73,7 @@ def _slip(word: str, kind: int, at: int, letter: str) -> str:
 def test_any_single_edit_is_recognized(
     word: str, kind: int, at: int, letter: str, is_sorted: bool
 ) -> None:
-    written = _slip(word, kind, at, letter)
-    vocabulary = _vocabulary([word, *(MANY if is_sorted else ())])
-    if len(written) >= 4:
-        assert word in _near(vocabulary, written)
+    misspelled = _misspell(word, kind, at, letter)
+    vocabulary = _vocabulary([word, *(FILLERS if is_sorted else ())])
+    if len(misspelled) >= 4:
+        assert word in _correct(vocabulary, misspelled)

@@ -126,8 +126,10 @@ def test_plain_words_parser_accepts_any_text() -> None:
 
 def test_every_word_and_phrase_can_be_transformed() -> None:
     query = '+a NOT b name:(c^2 "c") AND * OR git*'
-    louder = map_leaves(parse_expression(query), lambda leaf: replace(leaf, text=leaf.text.upper()))
-    assert louder == parse_expression('+A NOT B name:(C^2 "C") AND * OR GIT*')
+    uppercase = map_leaves(
+        parse_expression(query), lambda leaf: replace(leaf, text=leaf.text.upper())
+    )
+    assert uppercase == parse_expression('+A NOT B name:(C^2 "C") AND * OR GIT*')
 
 
 def test_leaves_have_field_and_boost_and_exclude_negations() -> None:

@@ -1,4 +1,4 @@
-"""What a query asks for, without what people and models say around it."""
+"""Greetings, thanks and phrases such as "I need a tool to" are stripped from a query."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_preamble_and_closing_words_are_stripped(query: str) -> None:
         "list services that are down",
         "find an alternative way to the airport",
         "need something to talk about at standup",
-        # It is the tools that are asked about.
+        # The query is about the tools themselves.
         "list all tools that are deprecated",
         "list tools for the filesystem server",
         "list all mcp tools available to me",
@@ -76,7 +76,7 @@ def test_preamble_and_closing_words_are_stripped(query: str) -> None:
         "is there a way to the beach from here",
         "is there a way to Rome",
         "do you have anything that I can eat",
-        # A label that is a thing of its own, a greeting that is none, thanks that are to be said.
+        # The label, greeting or thanks is part of the request.
         "query: SELECT * FROM users",
         "task: 1234 status",
         "request: 404",
@@ -89,7 +89,7 @@ def test_preamble_and_closing_words_are_stripped(query: str) -> None:
         "text to speech: Thank you very much.",
         "draft a Slack message - could you help me out?",
         "go test ./...",
-        # Operators, and what is quoted so that it is none.
+        # Operators, and quoted text that contains operators.
         "-tools for shrinking",
         "+tool for shrinking",
         "(tool to shrink a photo)",
@@ -102,7 +102,7 @@ def test_preamble_and_closing_words_are_stripped(query: str) -> None:
         "say thanks",
         'write "thanks" in "general"',
         '"one" and "two"',
-        # Nothing would be left.
+        # The query has no text except the preamble.
         "tool for",
         "thanks",
         "hi!",
@@ -128,6 +128,6 @@ def test_request_start_follows_the_tool_phrase() -> None:
 
 @given(st.text(max_size=300))
 def test_stripping_never_empties_a_text(query: str) -> None:
-    left = strip_preamble(query)
-    assert left in query
-    assert bool(left.strip()) == bool(query.strip())
+    request = strip_preamble(query)
+    assert request in query
+    assert bool(request.strip()) == bool(query.strip())

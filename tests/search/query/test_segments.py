@@ -13,18 +13,18 @@ from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_segme
         ("resize a picture", ("resize a picture",)),
         ("", ("",)),
         ("find the invoice and mail it to Ann", ("find the invoice", "mail it to Ann")),
-        # What joins the things of one need does not part needs.
+        # A conjunction between two nouns does not separate segments.
         ("book a flight from Lisbon and Porto", ("book a flight from Lisbon and Porto",)),
-        # What asks for nothing is told of the next request, or of the last.
+        # A sentence without a request joins the next segment, or the last one if none follows.
         ("the car is dirty. Wash it. Then sell it.", ("the car is dirty Wash it", "sell it")),
         ("wash the car, then sell it; nobody drives", ("wash the car", "sell it nobody drives")),
-        # Said once, it is meant for all.
+        # A label at the start applies to every segment.
         (
             "in Jira: open a ticket, then assign it to me",
             ("in Jira: open a ticket", "in Jira: assign it to me"),
         ),
         ("please stop, could you start again?", ("please stop", "could you start again")),
-        # A word that joins needs no room around it, and a full stop does.
+        # A conjunction separates segments without spaces around it; a full stop needs a space.
         ("sort the files/AND/list them", ("sort the files/", "/list them")),
         ("list parser.py or run it?", ("list parser.py or run it?",)),
     ],
@@ -76,7 +76,7 @@ def test_list_is_split_into_items(query: str) -> None:
             "tools for getting the weather, posting to Slack and reading my mail",
             ("getting the weather", "posting to Slack", "reading my mail"),
         ),
-        # Where others begin with a verb, a gerund tells of what was before.
+        # If the other parts begin with a verb, a gerund describes the circumstances of the next part.
         (
             "starting at the homepage, log in, open the profile and log out",
             ("starting at the homepage log in", "open the profile", "log out"),
@@ -121,7 +121,7 @@ def test_apparent_list_is_one_segment(query: str) -> None:
 @pytest.mark.parametrize(
     "query",
     [
-        # The number of something is none of a list.
+        # A number or letter before a parenthesis is not always a list marker.
         "find seat b) in the plan of room 12) on the second floor",
         "find a table for 2) at ten",
         "move the file a/b -> c/d",
@@ -143,7 +143,7 @@ def test_apparent_list_numbers_are_not_a_list(query: str) -> None:
         "lookup the user and unfollow them",
         "open the ticket and mention Bob",
         "get the report and email it",
-        # A verb that is a noun here has another noun before it.
+        # "issue", "get" and "sort" are verbs here, although no article follows.
         "put her in the developers group and issue keys",
         "run project and get output",
         "list files & sort files",

@@ -105,7 +105,7 @@ class LexicalIndex:
     """The lexical index of one catalog."""
 
     _ranker: LexicalRanker
-    _catalog: Catalog
+    catalog: Catalog
     _postings: Postings
     _analyzer: TermAnalyzer
     _fitted_terms: int
@@ -133,7 +133,7 @@ class LexicalIndex:
             terms.extend(found)
             return self._match_terms(found)
 
-        scored = evaluate_query(node, match_leaf, self._catalog.occupied_mask)
+        scored = evaluate_query(node, match_leaf, self.catalog.occupied_mask)
         if scored is None:
             return Ranking(*EMPTY_POSTING, notes)
         slots = scored.matches.nonzero()[0]
@@ -146,7 +146,7 @@ class LexicalIndex:
     def score_slots(self, query: ParsedQuery) -> SlotScores:
         """Return the scores of `rank` as an array over all slots."""
         node, notes = self._resolve(query)
-        span = self._catalog.slot_count
+        span = self.catalog.slot_count
         if isinstance(node, str) and (terms := self._analyzer.analyze_words(node)):
             totals, max_score = self._sum_scores(terms, span)
             scores = _normalize(totals.astype(np.float32), max_score)
@@ -193,7 +193,7 @@ class LexicalIndex:
         ]
         if not found:
             return None
-        mask = np.zeros(self._catalog.slot_count, np.bool_)
+        mask = np.zeros(self.catalog.slot_count, np.bool_)
         for slots in found:
             mask[slots] = True
         return mask
@@ -205,7 +205,7 @@ class LexicalIndex:
 
     def with_catalog(self, catalog: Catalog) -> LexicalIndex:
         """Return an index of a later catalog, built from this one."""
-        slots = catalog.changed_slots(self._catalog)
+        slots = catalog.changed_slots(self.catalog)
         # The vocabulary keeps the terms of removed tools; fit again when they may be most of it.
         vocabulary = self._analyzer.vocabulary
         if slots is None or len(vocabulary) > 2 * self._fitted_terms + _MAX_STALE_TERMS:
