@@ -11,7 +11,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from toolcrib.gateway.mcp.gateway import run_and_log_errors, run_gateway
-from toolcrib.gateway.mcp.upstream.child_processes import (
+from toolcrib.gateway.mcp.upstream.stdio import (
     kill_all_processes,
     wait_for_pending_starts,
 )

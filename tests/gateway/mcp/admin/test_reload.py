@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from toolcrib.config.settings import ServerConfig
 from toolcrib.config.watch import ConfigDifference
-from toolcrib.gateway.mcp.admin.reload import describe_change
+from toolcrib.gateway.mcp.gateway import describe_change
 
 
 def test_change_is_described_by_servers_and_sections() -> None:

@@ -25,7 +25,7 @@ from tests.gateway.mcp.harness import (
     with_search_settings,
 )
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.upstream.log_levels import LOG_LEVELS
+from toolcrib.gateway.mcp.upstream.subscriptions import LOG_LEVELS
 
 pytestmark = [
     pytest.mark.anyio,

@@ -21,7 +21,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.gateway.mcp.harness import SERVERS, STATELESS, call_text, list_tool_names
 from tests.gateway.mcp.upstream.test_faults import is_running
-from toolcrib.gateway.mcp.upstream.child_processes import (
+from toolcrib.gateway.mcp.upstream.stdio import (
     RUNNING_PROCESSES,
     start_process,
     wait_for_pending_starts,

@@ -11,7 +11,6 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolcrib.gateway.mcp.upstream.log_levels import LOG_LEVELS
 from toolcrib.gateway.mcp.upstream.sdk import (
     RequestContext,
     get_client_channel,
@@ -19,6 +18,7 @@ from toolcrib.gateway.mcp.upstream.sdk import (
     get_stdio_stream,
     strip_connection_keys,
 )
+from toolcrib.gateway.mcp.upstream.subscriptions import LOG_LEVELS
 from toolcrib.session.session import Session
 
 # Prefixes of the names of clients that read the tool list once and ignore change notifications.

@@ -20,7 +20,6 @@ from mcp.shared.exceptions import MCPError
 from toolcrib import __version__
 from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import ServerUnavailable
-from toolcrib.gateway.mcp.upstream.child_processes import MAX_LINE_BYTES
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
 from toolcrib.gateway.mcp.upstream.sdk import (
     CONNECTION_CLOSED_MESSAGE,
@@ -29,7 +28,7 @@ from toolcrib.gateway.mcp.upstream.sdk import (
     RawSession,
     open_raw_session,
 )
-from toolcrib.gateway.mcp.upstream.stdio import StderrTail, run_child_process
+from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES, StderrTail, run_child_process
 
 CLIENT_INFO: Final = types.Implementation(name="toolcrib", version=__version__)
 MAX_PAGES: Final = 1_000

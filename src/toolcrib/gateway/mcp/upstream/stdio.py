@@ -7,10 +7,12 @@ exhaust the memory. This one limits lines, and keeps the last lines on stderr fo
 from __future__ import annotations
 
 import math
+import os
+import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final
 
@@ -21,20 +23,18 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-from toolcrib.gateway.mcp.upstream.child_processes import (
-    MAX_LINE_BYTES,
-    RUNNING_PROCESSES,
-    send_signal,
-    start_process,
-)
-
+# The maximum size of a message on standard input and output.
+MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 MAX_STDERR_LINES: Final = 200
 MAX_STDERR_LINE_CHARS: Final = 2_000
 # How long a server may take to exit after its input is closed, and again after SIGTERM.
 EXIT_GRACE_SECONDS: Final = 2.0
-_POLL_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.01
 _BUFFERED_MESSAGES: Final = 16
 
+RUNNING_PROCESSES: Final[dict[int, anyio.abc.Process]] = {}
+# Starts whose process may be running but is not in `RUNNING_PROCESSES` yet.
+_PENDING_STARTS: Final[set[object]] = set()
 _PIPE_ERRORS = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError, OSError)
 MessageStreams = tuple[
     MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
@@ -197,3 +197,36 @@ async def _wait_for_exit(process: anyio.abc.Process) -> bool:
         while process.returncode is None:
             await anyio.sleep(_POLL_SECONDS)
     return process.returncode is not None
+
+
+async def start_process(open_process: Awaitable[anyio.abc.Process]) -> anyio.abc.Process:
+    """Return a started process, which is tracked from the beginning."""
+    _PENDING_STARTS.add(open_process)
+    try:
+        process = await open_process
+        RUNNING_PROCESSES[process.pid] = process
+        return process
+    finally:
+        _PENDING_STARTS.discard(open_process)
+
+
+async def wait_for_pending_starts(timeout_seconds: float) -> None:
+    """Wait until no process is being started, up to a timeout."""
+    with anyio.move_on_after(timeout_seconds):
+        while _PENDING_STARTS:
+            await anyio.sleep(_POLL_SECONDS)
+
+
+def kill_all_processes() -> None:
+    """Kill all processes and their children, without a grace period."""
+    for process in list(RUNNING_PROCESSES.values()):
+        send_signal(process, "SIGKILL")
+
+
+def send_signal(process: anyio.abc.Process, name: str) -> None:
+    """Send a signal to a process and its children."""
+    with suppress(ProcessLookupError, PermissionError):
+        if sys.platform == "win32":
+            process.kill()
+        else:
+            os.killpg(process.pid, getattr(signal, name))

@@ -9,21 +9,22 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import anyio
 from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
-from mcp_types import METHOD_NOT_FOUND
+from mcp_types import METHOD_NOT_FOUND, LoggingLevel
 
 from toolcrib.config.settings import ServerConfig
 from toolcrib.gateway.mcp.upstream.connection import UpstreamConnection
-from toolcrib.gateway.mcp.upstream.log_levels import LOG_LEVELS
 
 MAX_SUBSCRIBED_URIS: Final = 1_000
 MIN_RETRY_SECONDS: Final = 1.0
 MAX_RETRY_SECONDS: Final = 60.0
 RESOURCE_UPDATED: Final = "notifications/resources/updated"
+# Least severe first.
+LOG_LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 # The level of a client that set none, once another client has set one.
 DEFAULT_LOG_LEVEL: Final = "info"
 
