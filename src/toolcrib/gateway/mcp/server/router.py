@@ -33,7 +33,6 @@ from toolcrib.gateway.mcp.server.client import ConnectedClient, get_session_stat
 from toolcrib.gateway.mcp.server.passthrough import Passthrough
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.server.token_savings import TokenSavings
-from toolcrib.gateway.mcp.server.tool_calls import ToolCalls
 from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection
@@ -87,12 +86,11 @@ class McpRouter:
         # Connections with a handshake, by id.
         self.connections: dict[int, Connection] = {}
         self.bridge = ServerRequestBridge(self.pool)
-        self.tool_handlers = ToolHandlers(hub, self.pool)
-        tool_calls = ToolCalls(hub, self.tool_handlers, self.pool, self.bridge)
+        self.tool_handlers = ToolHandlers(hub, self.pool, self.bridge)
         self.passthrough = passthrough = Passthrough(self.pool, hub, self.bridge)
         self._handlers: dict[str, Handler] = {
             "tools/list": self.tool_handlers.list_tools,
-            "tools/call": tool_calls.call_tool,
+            "tools/call": self.tool_handlers.call_tool,
             "prompts/list": passthrough.list_prompts,
             "prompts/get": passthrough.get_prompt,
             "resources/list": passthrough.list_resources,
