@@ -19,12 +19,10 @@ from toolcrib.errors import RequestFailed, ServerUnavailable, ToolcribError
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import (
     CONSTANT_TOOLS,
-    build_dynamic_search_tool,
-    build_search_tool,
-)
-from toolcrib.gateway.mcp.server.search_results import (
     DETAILS,
     ResultPage,
+    build_dynamic_search_tool,
+    build_search_tool,
     format_tool_count,
     render_found_tools,
     render_notes,
