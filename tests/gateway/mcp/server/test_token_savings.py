@@ -11,7 +11,7 @@ from tests.gateway.mcp.harness import (
     plain_server,
     wait_until,
 )
-from toolcrib.gateway.mcp.server import token_savings as token_savings_module
+from toolcrib.gateway.mcp.server import router as router_module
 from toolcrib.gateway.mcp.server.router import McpRouter
 
 NAMES = [f"tool_{number}" for number in range(20)]
@@ -55,7 +55,7 @@ async def test_full_list_saves_nothing() -> None:
 
 @pytest.mark.anyio
 async def test_full_batch_is_counted_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_savings_module, "MAX_PENDING_RESPONSES", 3)
+    monkeypatch.setattr(router_module, "MAX_PENDING_RESPONSES", 3)
     monkeypatch.setattr("toolcrib.gateway.mcp.gateway.HOUSEKEEPING_SECONDS", 3600)
     async with (
         gateway(build_config(plain_server("few"))) as router,
