@@ -21,9 +21,8 @@ from toolcrib.gateway.auth import ANONYMOUS
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
 from toolcrib.gateway.llm.routes import build_llm_routes
-from toolcrib.gateway.mcp.admin.api import AdminApi
+from toolcrib.gateway.mcp.admin.api import AdminApi, list_problems
 from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
-from toolcrib.gateway.mcp.admin.status import list_problems
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.http import McpEndpoint, get_request_profile
 from toolcrib.gateway.mcp.server.router import McpRouter

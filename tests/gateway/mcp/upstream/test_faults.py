@@ -26,7 +26,7 @@ from tests.gateway.mcp.harness import (
 )
 from toolcrib.config.settings import ServerConfig
 from toolcrib.core.tool_names import safe_name
-from toolcrib.gateway.mcp.admin.status import list_server_status
+from toolcrib.gateway.mcp.admin.api import list_server_status
 from toolcrib.gateway.mcp.upstream import stdio, supervisor
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""The JSON API of the gateway: servers, tools, search and statistics."""
+"""The JSON API of the gateway, and the state of the gateway that it and the health check report."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.errors import InvalidLimit, InvalidQuery, ToolcribError
-from toolcrib.gateway.mcp.admin.status import collect_stats, list_server_status
 from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
+from toolcrib.hub.directory import ServerTools
 from toolcrib.hub.view import AccessView
 from toolcrib.search.filters import Where
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
@@ -72,17 +74,13 @@ class AdminApi:
         ]
         return {"tools": page, "total": len(entries)}
 
-    def _resolve_server_id(self, server: str) -> str:
-        """Return the server id of the search engine: the alias, or the name without one."""
-        config = self._get_router().hub.config.servers.get(server)
-        return config.alias or server if config else server
-
     def _search_tools(self, request: Request, view: AccessView) -> dict[str, Any]:
+        tool_handlers = self._get_router().tool_handlers
         query = request.query_params.get("query", "")
         if not query:
             raise InvalidQuery("`query` is missing; describe what is needed")
         where = Where(
-            server=self._resolve_server_id(request.query_params.get("server", "")),
+            server=tool_handlers.resolve_server_id(request.query_params.get("server", "")),
             read_only=request.query_params.get("read_only") == "true",
         )
         limit = _parse_int(request, "limit", DEFAULT_LIMIT, MAX_LIMIT)
@@ -103,9 +101,7 @@ class AdminApi:
             "confident": result.confident,
             "hits": hits,
             "more": bool(result.has_more),
-            "notes": self._get_router().tool_handlers.render_search_notes(
-                view, entries, result.confident
-            ),
+            "notes": tool_handlers.render_search_notes(view, entries, result.confident),
         }
 
 
@@ -116,3 +112,73 @@ def _parse_int(request: Request, name: str, default: int, maximum: int = 10**9) 
     if not value.isascii() or not value.isdigit() or len(value) > 9 or int(value) > maximum:
         raise InvalidLimit(f"`{name}` must be an integer up to {maximum:,}")
     return int(value)
+
+
+def list_server_status(router: McpRouter, view: AccessView) -> list[dict[str, Any]]:
+    """Return the state and the tools of each server that the view may see."""
+    listed = {tools.server.name: tools for tools in view.directory.servers}
+    return [
+        _server_status(upstream, listed.get(name) or ServerTools(upstream.config), view)
+        for name, upstream in list(router.pool.servers.items())
+        if view.can_see_server(name)
+    ]
+
+
+def collect_stats(router: McpRouter, view: AccessView) -> dict[str, Any]:
+    """Return the number of servers, tools, tokens and sessions, and the counters."""
+    return {
+        "servers": sum(map(view.can_see_server, router.pool.servers)),
+        "tools": len(view.entries),
+        "tokens": view.total_tokens,
+        "sessions": router.client_count,
+        "counts": router.hub.get_stats(),
+        "notices": _list_notices(router, view),
+    }
+
+
+def list_problems(router: McpRouter, view: AccessView) -> list[str]:
+    """Return the problems of the gateway that the view may see."""
+    problems = [
+        f"{name} is not reachable: {error}"
+        for name, error in router.pool.unreachable_servers().items()
+        if view.can_see_server(name)
+    ]
+    problems += [
+        f"{len(names)} tools of {tools.server.name} wait for `toolcrib approve`"
+        for tools in router.hub.directory.servers
+        if (names := view.list_quarantined(tools))
+    ]
+    error = router.hub.embedder_error
+    if error and not view.profile.name:
+        problems.append(f"the embedder is down, and the built-in encoder replaces it: {error}")
+    return [*problems, *_list_notices(router, view)]
+
+
+def _list_notices(router: McpRouter, view: AccessView) -> list[str]:
+    """Return the notices of the gateway, for a view with full access only."""
+    if view.profile.name:
+        return []
+    notices = [router.hub.store.notice, *router.hub.notices.values()]
+    return [notice for notice in notices if notice]
+
+
+def _server_status(
+    upstream: UpstreamServer, tools: ServerTools, view: AccessView
+) -> dict[str, Any]:
+    entries = [entry for entry in tools.entries if entry.name in view.entries]
+    # Problems name tools, and a profile with a tool filter must not learn other names.
+    may_see_problems = view.profile.tools is None
+    return {
+        "name": upstream.name,
+        "state": upstream.state,
+        "transport": upstream.config.transport,
+        "protocol": upstream.connection.protocol if upstream.connection else "",
+        "tools": len(entries),
+        "tokens": sum(count_tool_tokens(entry.tool) for entry in entries),
+        "flagged": [entry.name for entry in entries if entry.findings],
+        "waiting": view.list_quarantined(tools),
+        "faults": list(tools.problems) if may_see_problems else [],
+        "altered": list(tools.repaired_tools) if may_see_problems else [],
+        "calls": upstream.call_count,
+        "trouble": "" if upstream.connection else upstream.error,
+    }

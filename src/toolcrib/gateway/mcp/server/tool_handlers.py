@@ -121,7 +121,7 @@ class ToolHandlers:
         turn = view.get_turn_handler(mode).handle_calls(Session(), (call,))
         if turn.replies:
             explanation = (
-                "" if call.name in view.entries else self.explain_unlisted(view, call.name)
+                "" if call.name in view.entries else self._explain_unlisted(view, call.name)
             )
             return text_result(explanation or turn.replies[0].text, is_error=True)
         (task,) = turn.tasks
@@ -162,7 +162,7 @@ class ToolHandlers:
         requested = arguments.get("detail")
         detail: Detail = requested if requested in DETAILS else self._settings.detail
         where = Where(
-            server=self._resolve_server_id(arguments.get("server")),
+            server=self.resolve_server_id(arguments.get("server")),
             read_only=arguments.get("read_only") is True,
         )
         result = await self._run_search(view, query, limit, where)
@@ -254,10 +254,10 @@ class ToolHandlers:
         result = text_result("\n\n".join(parts), is_error=not definitions)
         return {**result, "structuredContent": {"tools": definitions}}
 
-    def explain_unlisted(self, view: AccessView, name: str) -> str:
+    def _explain_unlisted(self, view: AccessView, name: str) -> str:
         """Return why an unknown tool is missing, if its server has not listed its tools yet."""
         for server, reason in self._get_unlisted(view).items():
-            if name.startswith(f"{self._resolve_server_id(server)}{SERVER_SEPARATOR}"):
+            if name.startswith(f"{self.resolve_server_id(server)}{SERVER_SEPARATOR}"):
                 return render_unlisted_servers({server: reason})[0]
         return ""
 
@@ -318,7 +318,7 @@ class ToolHandlers:
                 _log.info(line.format(**values))
         return result
 
-    def _resolve_server_id(self, name: object) -> str:
+    def resolve_server_id(self, name: object) -> str:
         """Return the alias of the server with this name, which is its id in the index."""
         server = self._hub.config.servers.get(name) if isinstance(name, str) else None
         return server.alias or server.name if server else str(name or "")
