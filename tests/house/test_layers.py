@@ -52,7 +52,7 @@ CASES = [
         "Layers of the MCP gateway",
     ),
     (
-        "gateway/llm/openai_chat/tools.py",
+        "gateway/llm/openai_chat/endpoint.py",
         "import toolcrib.gateway.llm.openai_responses.tools",
         "The LLM APIs are independent",
     ),

@@ -20,9 +20,9 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index
 from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
 from toolcrib.gateway.llm.openai_chat.stream import ChatStream
-from toolcrib.gateway.llm.openai_chat.tools import build_deferred_index, build_transparent_index
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 from toolcrib.gateway.llm.openai_responses.tools import build_responses_index

@@ -7,8 +7,8 @@ import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
+from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index
 from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
-from toolcrib.gateway.llm.openai_chat.tools import build_deferred_index, build_transparent_index
 from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.session.disclosure import Activation, Disclosure
 

@@ -89,7 +89,7 @@ class ChatRewriter:
     def has_intercepted_calls(self, message: Message) -> bool:
         """Return whether a message has calls that the gateway handles."""
         calls = dicts_or_empty(message.get("tool_calls"))
-        return any(self.is_intercepted(_call_name(call)) for call in calls)
+        return any(self.is_intercepted(get_function_name(call)) for call in calls)
 
     def handle_reply(self, reply: Message) -> Message | None:
         self.add_usage(reply.get("usage"))
@@ -117,12 +117,12 @@ class ChatRewriter:
         """
         self._collect_texts(message)
         calls = dicts_or_empty(message.get("tool_calls"))
-        intercepted = [call for call in calls if self.is_intercepted(_call_name(call))]
+        intercepted = [call for call in calls if self.is_intercepted(get_function_name(call))]
         if not intercepted or reason in ("length", "content_filter"):
             # A message that was cut off may have incomplete calls.
             return self._finish(message, exclude_objects(calls, intercepted))
         if self.rounds >= self._max_rounds:
-            visible = [call for call in calls if not self._is_search(_call_name(call))]
+            visible = [call for call in calls if not self._is_search(get_function_name(call))]
             return self._finish(message, visible)
         tool_calls = calls_from_wire({"tool_calls": intercepted})
         turn = self._selection.handle_calls(tool_calls, self.rounds)
@@ -264,6 +264,7 @@ def _forced_tool_names(choice: object) -> list[str]:
     return [str_or_empty(function.get("name"))] if isinstance(function, dict) else []
 
 
-def _call_name(call: Entry) -> str:
-    function = call.get("function")
+def get_function_name(entry: Entry) -> str:
+    """Return the name of the function of a call or a definition, or an empty string."""
+    function = entry.get("function")
     return str_or_empty(function.get("name")) if isinstance(function, dict) else ""
