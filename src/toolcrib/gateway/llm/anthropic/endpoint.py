@@ -5,7 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Final
 
-from toolcrib.gateway.llm.anthropic.rewriter import MessagesRewriter
+from toolcrib.gateway.llm.anthropic.rewriter import (
+    MessagesRewriter,
+    TransparentSearchRewriter,
+    build_transparent_index,
+    list_deferrable,
+)
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
 from toolcrib.gateway.llm.anthropic.stream import MessagesStream
 from toolcrib.gateway.llm.anthropic.tools import (
@@ -13,11 +18,6 @@ from toolcrib.gateway.llm.anthropic.tools import (
     build_search_index,
     has_deferred_tools,
     parse_tools,
-)
-from toolcrib.gateway.llm.anthropic.transparent_search import (
-    TransparentSearchRewriter,
-    build_transparent_index,
-    list_deferrable,
 )
 from toolcrib.gateway.llm.anthropic.validation import (
     MAX_TOOLS_BYTES,

@@ -1,14 +1,22 @@
-"""One request of the Messages API over all its rounds: what both kinds of tool search share."""
+"""One request of the Messages API over all its rounds, and searches that the client does not see.
+
+For a client that does not know tool search, most tools are deferred and a search tool is added. The
+client sees neither: it sends tools and a history as usual, and gets a reply that calls its own tools.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
+from toolcrib.adapters import anthropic
 from toolcrib.adapters.plain_json import dicts_or_empty
+from toolcrib.gateway.llm.anthropic.history import iter_blocks
+from toolcrib.gateway.llm.anthropic.tools import index_entries
+from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
-from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
 from toolcrib.gateway.llm.usage import add_usage, merge_reports
 
 Body = dict[str, Any]
@@ -19,6 +27,7 @@ FINAL_STOPS: Final = frozenset(
 )
 # The API does not meter tool searches; it adds this object when any server tool has run.
 SERVER_TOOL_USAGE: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
+MAX_REMEMBERED_TOOLS: Final = 1_000
 
 
 class MessagesRewriter(ABC):
@@ -139,3 +148,137 @@ class MessagesRewriter(ABC):
     def add_usage(self, *reports: object) -> None:
         """Add the usage of one round, which may be reported several times."""
         self._usage = add_usage(self._usage, merge_reports(*reports))
+
+
+class TransparentSearchRewriter(MessagesRewriter):
+    """One request with searches that the client does not see."""
+
+    treatment: Treatment = "transparent"
+    shows_searches = False
+
+    def __init__(self, body: Body, index: ToolIndex, memory: ScopedMemory, max_rounds: int) -> None:
+        super().__init__(body, index, max_rounds)
+        self._memory = memory.narrow(*_conversation_opening(body))
+        self._selection = ToolSelection(index)
+        self._selection.reveal([*(self._memory.get("revealed") or ()), *_called_names(body)])
+        self._added: list[Body] = []
+        self._search_entry = {
+            **anthropic.tools_to_wire([index.search_tool])[0],
+            **_last_breakpoint(each.client_entry for each in index.deferred.values()),
+        }
+
+    @property
+    def revealed_ids(self) -> list[str]:
+        return self._selection.revealed_ids
+
+    def next_request(self) -> Body:
+        """Return the request with the revealed tools and the messages of this reply."""
+        offers_search = self.index.offers_search and self.rounds < self._max_rounds
+        search = [self._search_entry] if offers_search else []
+        # The tools that never change come first, which keeps the prompt cache valid.
+        tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
+        messages = _append_to_history(self._body.get("messages"), self._added)
+        request = {**self._body, "messages": messages, "tools": tools}
+        if not tools:
+            request.pop("tools")
+            request.pop("tool_choice", None)
+        return request
+
+    def is_search(self, name: str) -> bool:
+        """Return whether a name is that of the gateway's search tool."""
+        return name == self.index.search_tool.name
+
+    def convert_block(self, block: Mapping[str, Any]) -> Body:
+        """Return a copy of a block."""
+        return dict(block)
+
+    def run_searches(self, calls: Sequence[Body]) -> list[Body]:
+        """Run some searches, reveal what they find, and return their result blocks."""
+        wire_calls = anthropic.calls_from_wire({"content": list(calls)})
+        turn = self._selection.handle_calls(wire_calls, self.rounds)
+        results: list[Body] = anthropic.answers_to_wire(turn.replies)[0]["content"]
+        return results
+
+    def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
+        """Add the blocks of the model and the results of its searches to the history."""
+        if results:
+            self._memory.put(self.revealed_ids[-MAX_REMEMBERED_TOOLS:], "revealed")
+            self._added += [
+                {"role": "assistant", "content": list(blocks)},
+                {"role": "user", "content": list(results)},
+            ]
+
+    def stop_reason(self) -> str | None:
+        """Return the end of the turn after one more round without the search tool."""
+        return "end_turn" if self.rounds > self._max_rounds else None
+
+
+def list_deferrable(body: Mapping[str, Any]) -> list[Entry]:
+    """Return the tools that may be deferred, or none if two tools have the same name.
+
+    Not deferred are tools that the provider defines, tools that set `defer_loading` to false, and
+    the tool that the model has to call.
+    """
+    choice = body.get("tool_choice")
+    forced = choice.get("name") if isinstance(choice, Mapping) else None
+    entries = dicts_or_empty(body.get("tools"))
+    names = [str(entry.get("name")) for entry in entries]
+    if len(set(names)) != len(names):
+        return []
+    return [
+        entry
+        for entry in entries
+        if entry.get("type") in (None, "custom")
+        and "input_schema" in entry
+        and entry.get("defer_loading") is not False
+        and entry.get("name") != forced
+    ]
+
+
+def build_transparent_index(body: Mapping[str, Any]) -> ToolIndex:
+    """Build the index of a request, in which all tools are deferred that may be."""
+    deferrable = list_deferrable(body)
+    tools = index_entries(deferrable, (str(entry.get("name")) for entry in deferrable))
+    names = {indexed.tool.name for indexed in tools}
+    always_sent = [
+        entry
+        for entry in body["tools"]
+        if not isinstance(entry, Mapping) or str(entry.get("name")) not in names
+    ]
+    return ToolIndex(always_sent, tools)
+
+
+def _conversation_opening(body: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what all requests of a conversation start with."""
+    messages = body.get("messages")
+    first = messages[:1] if isinstance(messages, list) else None
+    return "messages", body.get("model"), body.get("system"), first
+
+
+def _called_names(body: Mapping[str, Any]) -> list[str]:
+    """Return the names of the tools that were called in the conversation."""
+    return [
+        str(block.get("name"))
+        for _, _, block in iter_blocks(body.get("messages"))
+        if block.get("type") == "tool_use"
+    ]
+
+
+def _last_breakpoint(entries: Iterable[Entry]) -> dict[str, Any]:
+    """Return the last cache breakpoint of the deferred tools, which moves to the search tool."""
+    marks = [entry["cache_control"] for entry in entries if entry.get("cache_control") is not None]
+    return {"cache_control": marks[-1]} if marks else {}
+
+
+def _append_to_history(messages: object, added: Sequence[Body]) -> Any:
+    """Return the history with some messages; a reply that the client has started is continued."""
+    if not added:
+        return messages
+    history = list(messages) if isinstance(messages, list) else []
+    last = history[-1] if history else None
+    if not isinstance(last, Mapping) or last.get("role") != "assistant":
+        return [*history, *added]
+    start = last.get("content")
+    blocks = [{"type": "text", "text": start}] if isinstance(start, str) else start
+    content = [*(blocks if isinstance(blocks, list) else []), *added[0]["content"]]
+    return [*history[:-1], {**last, "content": content}, *added[1:]]
