@@ -7,17 +7,19 @@ The loop is the same for all APIs. A `RequestRewriter` says what to send and wha
 from __future__ import annotations
 
 import logging
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
+from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, Treatment
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
-from toolcrib.gateway.llm.sse import SseEvent, SseParser
+from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
 from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.gateway.llm.upstreams import build_upstream_headers
 
@@ -28,73 +30,93 @@ _DONE: Final = "[DONE]"
 _log = logging.getLogger(__name__)
 
 
-class RequestRewriter(Protocol):
+class RequestRewriter(ABC):
     """One request of a client, over all its rounds with the upstream."""
 
-    rounds: int
-    searches: int
+    # What the gateway does for this request.
+    treatment: Treatment
+
+    def __init__(self, body: Body, index: ToolIndex, max_rounds: int) -> None:
+        self.index = index
+        self.rounds = 0
+        self.searches = 0
+        self._body = body
+        self._max_rounds = max_rounds
+        self._usage: Any = None
 
     @property
-    def index(self) -> ToolIndex:
-        """The tools of the request."""
-
-    @property
-    def treatment(self) -> Treatment:
-        """What the gateway does for this request."""
-
-    @property
+    @abstractmethod
     def revealed_ids(self) -> list[str]:
         """The ids of the deferred tools that the model is sent."""
 
+    @property
+    def usage(self) -> Any:
+        """The usage of all rounds, as the client gets it; None if the upstream reports none."""
+        return self._usage
+
+    def add_usage(self, report: object, /) -> None:
+        """Add the usage of one round."""
+        self._usage = sum_usage(self._usage, report)
+
+    @abstractmethod
     def next_request(self) -> Body:
         """Return the body to send to the upstream next."""
 
+    @abstractmethod
     def has_searches(self, reply: Body) -> bool:
         """Return whether `handle_reply` will search, and so has to run in a thread."""
 
+    @abstractmethod
     def handle_reply(self, reply: Body) -> Body | None:
         """Return the reply for the client, or None if the upstream has to be asked again."""
 
 
-class ReplyStream(Protocol):
+class ReplyStream(ABC):
     """The streamed replies to one request of a client, over all its rounds."""
 
-    @property
-    def ping(self) -> bytes:
-        """What keeps an idle connection open; empty while nothing may be sent."""
+    # What keeps an idle connection open; empty while nothing may be sent.
+    ping = b""
+    # Whether the round that was finished last is the last one.
+    is_complete = False
+    _has_failed = False
 
     @property
     def needs_search(self) -> bool:
         """Whether `run_search` has to be called before the next event."""
+        return False
 
     @property
+    @abstractmethod
     def is_ended(self) -> bool:
-        """Whether the upstream has ended the round."""
+        """Whether the upstream has ended the round, or has failed."""
 
     @property
+    @abstractmethod
     def is_final(self) -> bool:
         """Whether no event can follow in this round."""
 
     @property
     def has_final_searches(self) -> bool:
         """Whether `finish_round` will search, and so has to run in a thread."""
+        return False
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the round that was finished last is the last one."""
-
+    @abstractmethod
     def handle_event(self, event: Body) -> Iterable[Body]:
         """Return the events for the client that follow from an event of the upstream."""
 
     def run_search(self) -> list[Body]:
         """Run the search that is due and return its events. Slow: run it in a thread."""
+        return []
 
+    @abstractmethod
     def finish_round(self) -> list[Body]:
-        """End the round and return its last events."""
+        """End the round, run the searches that are left, and return its last events."""
 
     def encode_event(self, event: Body) -> bytes:
         """Return an event as bytes."""
+        return format_event(str_or_empty(event.get("type")), serialize_json(event))
 
+    @abstractmethod
     def encode_error(self, error: RequestFailed, upstream_body: Body | None) -> bytes:
         """Return the event that ends a stream after an error.
 
@@ -103,6 +125,26 @@ class ReplyStream(Protocol):
 
     def encode_end(self) -> bytes:
         """Return what follows the last event."""
+        return b""
+
+
+def sum_usage(left: object, right: object) -> Any:
+    """Return the sum of two usage reports, field by field.
+
+    Numbers are added and lists are joined. For any other value the right one is used, unless it is
+    None.
+    """
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return {key: sum_usage(left.get(key), right.get(key)) for key in {**left, **right}}
+    if isinstance(left, list) and isinstance(right, list):
+        return left + right
+    if _is_number(left) and _is_number(right):
+        return left + right  # type: ignore[operator]
+    return left if right is None else right
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def build_response_headers(request: LlmRequest, rewriter: RequestRewriter) -> ResponseHeaders:

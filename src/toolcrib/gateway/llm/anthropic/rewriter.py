@@ -6,7 +6,7 @@ client sees neither: it sends tools and a history as usual, and gets a reply tha
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
@@ -16,8 +16,8 @@ from toolcrib.gateway.llm.anthropic.history import iter_blocks
 from toolcrib.gateway.llm.anthropic.tools import index_entries
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
+from toolcrib.gateway.llm.search_loop import RequestRewriter
 from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
-from toolcrib.gateway.llm.usage import add_usage, merge_reports
 
 Body = dict[str, Any]
 
@@ -30,40 +30,25 @@ SERVER_TOOL_USAGE: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
 MAX_REMEMBERED_TOOLS: Final = 1_000
 
 
-class MessagesRewriter(ABC):
+class MessagesRewriter(RequestRewriter):
     """One request, its rounds, and the content of the reply so far.
 
     If `shows_searches` is true, the client sees the searches and their results as blocks of the
     API. `content` has the blocks that the client sees.
     """
 
-    treatment: Treatment
     shows_searches: ClassVar[bool]
 
     def __init__(self, body: Body, index: ToolIndex, max_rounds: int) -> None:
-        self.index = index
-        self.rounds = 0
-        self.searches = 0
+        super().__init__(body, index, max_rounds)
         self.content: list[Body] = []
-        self._body = body
-        self._max_rounds = max_rounds
-        self._usage: Body = {}
         self._id: object = None
 
     @property
-    @abstractmethod
-    def revealed_ids(self) -> list[str]:
-        """The ids of the deferred tools that the model is sent."""
-
-    @property
     def usage(self) -> Body:
-        """The usage of all rounds, as the client gets it."""
         has_run = bool(self.searches) and self.shows_searches
-        return {**({"server_tool_use": dict(SERVER_TOOL_USAGE)} if has_run else {}), **self._usage}
-
-    @abstractmethod
-    def next_request(self) -> Body:
-        """Return the body to send to the upstream next."""
+        server_tools = {"server_tool_use": dict(SERVER_TOOL_USAGE)} if has_run else {}
+        return {**server_tools, **(self._usage or {})}
 
     @abstractmethod
     def is_search(self, name: str) -> bool:
@@ -91,7 +76,6 @@ class MessagesRewriter(ABC):
         return block.get("type") == type and self.is_search(str(block.get("name")))
 
     def has_searches(self, reply: Body) -> bool:
-        """Return whether a reply of the upstream calls a search tool of the gateway."""
         return any(
             block.get("type") == "tool_use" and self.is_search(str(block.get("name")))
             for block in dicts_or_empty(reply.get("content"))
@@ -146,8 +130,15 @@ class MessagesRewriter(ABC):
         self.append_round(blocks, results)
 
     def add_usage(self, *reports: object) -> None:
-        """Add the usage of one round, which may be reported several times."""
-        self._usage = add_usage(self._usage, merge_reports(*reports))
+        """Add the usage of one round, which may be reported several times; a later report wins."""
+        merged = {
+            key: value
+            for report in reports
+            if isinstance(report, Mapping)
+            for key, value in report.items()
+            if value is not None
+        }
+        super().add_usage(merged)
 
 
 class TransparentSearchRewriter(MessagesRewriter):
@@ -172,7 +163,6 @@ class TransparentSearchRewriter(MessagesRewriter):
         return self._selection.revealed_ids
 
     def next_request(self) -> Body:
-        """Return the request with the revealed tools and the messages of this reply."""
         offers_search = self.index.offers_search and self.rounds < self._max_rounds
         search = [self._search_entry] if offers_search else []
         # The tools that never change come first, which keeps the prompt cache valid.
@@ -185,22 +175,18 @@ class TransparentSearchRewriter(MessagesRewriter):
         return request
 
     def is_search(self, name: str) -> bool:
-        """Return whether a name is that of the gateway's search tool."""
         return name == self.index.search_tool.name
 
     def convert_block(self, block: Mapping[str, Any]) -> Body:
-        """Return a copy of a block."""
         return dict(block)
 
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
-        """Run some searches, reveal what they find, and return their result blocks."""
         wire_calls = anthropic.calls_from_wire({"content": list(calls)})
         turn = self._selection.handle_calls(wire_calls, self.rounds)
         results: list[Body] = anthropic.answers_to_wire(turn.replies)[0]["content"]
         return results
 
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
-        """Add the blocks of the model and the results of its searches to the history."""
         if results:
             self._memory.put(self.revealed_ids[-MAX_REMEMBERED_TOOLS:], "revealed")
             self._added += [
@@ -209,7 +195,7 @@ class TransparentSearchRewriter(MessagesRewriter):
             ]
 
     def stop_reason(self) -> str | None:
-        """Return the end of the turn after one more round without the search tool."""
+        # After one more round without the search tool.
         return "end_turn" if self.rounds > self._max_rounds else None
 
 

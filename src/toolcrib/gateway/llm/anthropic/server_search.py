@@ -25,7 +25,7 @@ from toolcrib.gateway.llm.anthropic.history import (
 )
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import MessagesToolIndex, MessagesTools
-from toolcrib.gateway.llm.anthropic.validation import list_pending_searches
+from toolcrib.gateway.llm.anthropic.validation import find_pending_searches
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.tool_index import shorten_description
 from toolcrib.profiles.claude import (
@@ -81,7 +81,6 @@ class ServerSearchRewriter(MessagesRewriter):
         return self._tools.select_entries(self._revealed_names())
 
     def next_request(self) -> Body:
-        """Return the request for an upstream without tool search, with the blocks of this reply."""
         messages = render_plain_messages(self._messages(), self._describe)
         if self._breakpoints and self._answered_ids:
             messages = add_cache_breakpoints(messages, self._answered_ids, self._breakpoints)
@@ -96,7 +95,6 @@ class ServerSearchRewriter(MessagesRewriter):
         return request
 
     def is_search(self, name: str) -> bool:
-        """Return whether a name is that of a search tool of this request."""
         return name in self._tools.search_names
 
     def convert_block(self, block: Mapping[str, Any]) -> Body:
@@ -118,10 +116,9 @@ class ServerSearchRewriter(MessagesRewriter):
 
     def list_pending_searches(self) -> list[Body]:
         """Return the searches in the client's history that have no result yet."""
-        return [dict(block) for block in list_pending_searches(self._body)]
+        return [dict(block) for block in find_pending_searches(self._body).values()]
 
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
-        """Run some searches and return their result blocks."""
         return [
             {
                 "type": SEARCH_RESULT,

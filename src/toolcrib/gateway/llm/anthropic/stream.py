@@ -9,6 +9,7 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.endpoint import render_messages_error
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
+from toolcrib.gateway.llm.search_loop import ReplyStream
 from toolcrib.gateway.llm.sse import format_event
 
 _PING: Final = format_event("ping", b'{"type":"ping"}')
@@ -57,10 +58,8 @@ class _OpenBlock:
         return self.block
 
 
-class MessagesStream:
-    """One streamed reply. Implements `ReplyStream` of the search loop."""
-
-    needs_search = False
+class MessagesStream(ReplyStream):
+    """One streamed reply."""
 
     def __init__(self, rewriter: MessagesRewriter) -> None:
         self._rewriter = rewriter
@@ -73,17 +72,9 @@ class MessagesStream:
         self._delta: Body | None = None
         self._has_started = False
         self._has_stopped = False
-        self._has_failed = False
-        self.is_complete = False
-
-    @property
-    def ping(self) -> bytes:
-        """A ping event, once the message has started."""
-        return _PING if self._has_started else b""
 
     @property
     def is_ended(self) -> bool:
-        """Whether the upstream has said why it stopped, or has failed."""
         return self._delta is not None or self.is_final
 
     @property
@@ -92,12 +83,10 @@ class MessagesStream:
 
     @property
     def has_final_searches(self) -> bool:
-        """Whether the round contains searches."""
         open_blocks = [opened.block for opened in self._open.values()]
         return any(map(self._rewriter.is_gateway_search, [*self._blocks, *open_blocks]))
 
     def handle_event(self, event: Body) -> list[Body]:
-        """Return the events for the client that follow from an event of the upstream."""
         match event.get("type"):
             case "message_start":
                 return self._start_message(event)
@@ -119,12 +108,7 @@ class MessagesStream:
             case _:
                 return [event] if self._has_started else []
 
-    def run_search(self) -> list[Body]:
-        """Return nothing: all searches run in `finish_round`."""
-        return []
-
     def finish_round(self) -> list[Body]:
-        """Run the searches of the round and return the events of their results."""
         if self._has_failed:
             self.is_complete = True
             return []
@@ -143,9 +127,6 @@ class MessagesStream:
             events += self._render_end(delta, stop or None)
         return events
 
-    def encode_event(self, event: Body) -> bytes:
-        return format_event(str(event.get("type")), serialize_json(event))
-
     def encode_error(self, error: RequestFailed, upstream_body: Body | None) -> bytes:
         """Return an error event: that of the upstream, if it has the form of the API."""
         body = upstream_body or {}
@@ -153,15 +134,12 @@ class MessagesStream:
             body = render_messages_error(error)
         return format_event("error", serialize_json(body))
 
-    def encode_end(self) -> bytes:
-        """Return nothing: `message_stop` is the last event."""
-        return b""
-
     def _start_message(self, event: Body) -> list[Body]:
         self._start_usage = _mapping(event.get("message")).get("usage")
         if self._has_started:
             return []
         self._has_started = True
+        self.ping = _PING
         return [event, *self._render_results(self._initial_results)]
 
     def _start_block(self, event: Body) -> list[Body]:

@@ -80,17 +80,12 @@ def drop_stale_references(body: Mapping[str, Any], tools: MessagesTools) -> dict
     return {**body, "messages": messages}
 
 
-def list_pending_searches(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the searches without a result, which the next response has to start with."""
-    return list(_searches_without_result(body).values())
-
-
 def _find_problems(
     body: Mapping[str, Any], tools: MessagesTools, max_tools: int
 ) -> Iterator[RequestRefusal]:
     yield from _find_tool_problems(tools, max_tools)
     yield from _find_history_problems(body)
-    pending = _searches_without_result(body)
+    pending = find_pending_searches(body)
     is_continued = not pending or _is_continuation(body["messages"], pending)
     for block in pending.values():
         if not is_continued or str(block.get("name")) not in tools.search_names:
@@ -168,8 +163,8 @@ def _refuse_dangling(block: Mapping[str, Any], tools: MessagesTools) -> RequestR
     return RequestRefusal(text if name in tools.search_names else text + DROPPED.format(name=name))
 
 
-def _searches_without_result(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the searches of a history that have no result, by id."""
+def find_pending_searches(body: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the searches without a result by id; the next response has to start with them."""
     pending: dict[str, Mapping[str, Any]] = {}
     for _, _, block in iter_blocks(body.get("messages")):
         if is_search_use(block):

@@ -18,13 +18,13 @@ from toolcrib.adapters.openai_chat import (
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
+from toolcrib.gateway.llm.search_loop import RequestRewriter
 from toolcrib.gateway.llm.tool_index import (
     Entry,
     ToolIndex,
     ToolSelection,
     render_loaded_tools,
 )
-from toolcrib.gateway.llm.usage import add_usage
 from toolcrib.session.session import ModelAction
 
 Message = dict[str, Any]
@@ -35,8 +35,8 @@ PARAGRAPH_BREAK: Final = "\n\n"
 TEXT_FIELDS: Final = ("content", "refusal", "reasoning_content", "reasoning")
 
 
-class ChatRewriter:
-    """One request and its rounds. Implements `RequestRewriter` of the search loop."""
+class ChatRewriter(RequestRewriter):
+    """One request and its rounds."""
 
     def __init__(
         self,
@@ -46,19 +46,16 @@ class ChatRewriter:
         max_rounds: int,
         treatment: Treatment = "transparent",
     ) -> None:
-        self.index = index
-        self.treatment: Treatment = treatment
-        self.rounds = 0
-        self.searches = 0
-        self.usage: Any = None
-        self._body = body
-        self._max_rounds = max_rounds
+        super().__init__(body, index, max_rounds)
+        self.treatment = treatment
         client_messages = dicts_or_empty(body.get("messages"))
         self._memory = memory.narrow("chat", conversation_opening(client_messages))
         messages = restore_hidden_messages(client_messages, self._memory)
         self._selection = ToolSelection(index)
         self._selection.replay_history(list_actions(messages, index))
-        self._selection.reveal(_forced_tool_names(body.get("tool_choice")))
+        if isinstance(choice := body.get("tool_choice"), dict):
+            # The tool that the model has to call has to be sent.
+            self._selection.reveal([get_function_name(choice)])
         self._messages = render_references(messages, index)
         self._hidden: list[Message] = []
         self._texts: Message = {}
@@ -82,7 +79,6 @@ class ChatRewriter:
         return self._is_search(name) or self._selection.is_unrevealed(name)
 
     def has_searches(self, reply: Message) -> bool:
-        """Return whether a reply has calls that the gateway handles."""
         message = _get_message(reply)
         return message is not None and self.has_intercepted_calls(message)
 
@@ -104,11 +100,6 @@ class ChatRewriter:
         changes = {"message": visible, "finish_reason": visible_finish_reason(visible, reason)}
         usage = {} if self.usage is None else {"usage": self.usage}
         return {**reply, "choices": [{**choice, **changes}], **usage}
-
-    def add_usage(self, usage: object) -> None:
-        """Add the usage of one round."""
-        if usage is not None:
-            self.usage = add_usage(self.usage, usage)
 
     def handle_message(self, message: Message, reason: object) -> Message | None:
         """Run the searches of a message, which may take long.
@@ -256,12 +247,6 @@ def _get_message(reply: Message) -> Message | None:
     choices = dicts_or_empty(reply.get("choices"))
     message = choices[0].get("message") if len(choices) == 1 else None
     return message if isinstance(message, dict) else None
-
-
-def _forced_tool_names(choice: object) -> list[str]:
-    """Return the tool that the model has to call, and so has to be sent."""
-    function = choice.get("function") if isinstance(choice, dict) else None
-    return [str_or_empty(function.get("name"))] if isinstance(function, dict) else []
 
 
 def get_function_name(entry: Entry) -> str:

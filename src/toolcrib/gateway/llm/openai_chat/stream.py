@@ -15,6 +15,7 @@ from toolcrib.gateway.llm.openai_chat.rewriter import (
     ChatRewriter,
     visible_finish_reason,
 )
+from toolcrib.gateway.llm.search_loop import ReplyStream
 from toolcrib.gateway.llm.sse import format_event
 
 Chunk = dict[str, Any]
@@ -25,12 +26,11 @@ _IDENTITY_FIELDS: Final = ("id", "created", "model", "system_fingerprint")
 _STREAMED_FIELDS: Final = ("arguments", "input")
 
 
-class ChatStream:
-    """One streamed reply. Implements `ReplyStream` of the search loop."""
+class ChatStream(ReplyStream):
+    """One streamed reply."""
 
     # A comment, which every parser of events ignores.
     ping = b": searching\n\n"
-    needs_search = False
 
     def __init__(self, rewriter: ChatRewriter) -> None:
         self._rewriter = rewriter
@@ -44,12 +44,9 @@ class ChatStream:
         self._last: Chunk = {}
         self._usage: Any = None
         self._reason: Any = None
-        self._has_failed = False
-        self.is_complete = False
 
     @property
     def is_ended(self) -> bool:
-        """Whether the upstream has sent a finish reason or an error."""
         return self._reason is not None or self._has_failed
 
     @property
@@ -59,11 +56,9 @@ class ChatStream:
 
     @property
     def has_final_searches(self) -> bool:
-        """Whether the round has calls that the gateway handles."""
         return any(self._rewriter.is_intercepted(call.name) for call in self._calls.values())
 
     def handle_event(self, chunk: Chunk) -> Iterator[Chunk]:
-        """Yield the chunks for the client that follow from a chunk of the upstream."""
         if not self._identity:
             self._identity = {field: chunk[field] for field in _IDENTITY_FIELDS if field in chunk}
         if chunk.get("usage") is not None:
@@ -83,12 +78,7 @@ class ChatStream:
         if visible:
             yield self._make_chunk(visible)
 
-    def run_search(self) -> list[Chunk]:
-        """Return nothing: calls are complete, and handled, at the end of the round."""
-        return []
-
     def finish_round(self) -> list[Chunk]:
-        """Run the searches of the round and return the last chunks, if the reply is complete."""
         if self._has_failed:
             self.is_complete = True
             return []
@@ -114,7 +104,6 @@ class ChatStream:
         return self.encode_event(render_openai_error(error) if sent is None else {"error": sent})
 
     def encode_end(self) -> bytes:
-        """Return the event after the last chunk."""
         return format_event("", b"[DONE]")
 
     def _last_chunks(self, visible: Chunk, calls: dict[int, Chunk]) -> list[Chunk]:

@@ -14,7 +14,6 @@ from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.core.calls import ToolCall
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
-from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.openai_responses.items import (
     CALL_TYPES,
     HiddenItems,
@@ -34,8 +33,8 @@ from toolcrib.gateway.llm.openai_responses.tools import (
     tool_path,
     without_secrets,
 )
+from toolcrib.gateway.llm.search_loop import RequestRewriter
 from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection
-from toolcrib.gateway.llm.usage import add_usage
 
 # "search" is a call of the search tool, "check" a call of a tool that was not revealed.
 ItemRole = Literal["search", "check", "plain"]
@@ -81,8 +80,10 @@ class ItemOutcome:
         return [item for item in self.followup if item.get("type") == "function_call_output"]
 
 
-class ResponsesRewriter:
-    """One request and its rounds. Implements `RequestRewriter` of the search loop."""
+class ResponsesRewriter(RequestRewriter):
+    """One request and its rounds."""
+
+    index: ResponsesToolIndex
 
     def __init__(
         self,
@@ -92,16 +93,12 @@ class ResponsesRewriter:
         max_rounds: int,
         on_response: OnResponse | None = None,
     ) -> None:
-        self.index = index
-        self.rounds = 0
-        self.searches = 0
+        super().__init__(body, index, max_rounds)
+        self.treatment = "search" if index.uses_tool_search else "transparent"
         self.output: list[Item] = []
-        self._body = body
-        self._max_rounds = max_rounds
         self._on_response = on_response
         self._selection = ToolSelection(index)
         self._reader = InputReader(index, self._selection)
-        self._usage: Any = None
         self._hidden = HiddenItems()
         self._round = ItemOutcome()
         opening = conversation_opening(body.get("input"), body.get("instructions"))
@@ -113,10 +110,6 @@ class ResponsesRewriter:
         self._selection.reveal(previous.get("revealed", ()))
         self._input = self._convert_input(previous.get("outputs", ()))
         self._selection.reveal(self._forced_tool_names())
-
-    @property
-    def treatment(self) -> Treatment:
-        return "search" if self.index.uses_tool_search else "transparent"
 
     @property
     def revealed_ids(self) -> list[str]:
@@ -173,8 +166,7 @@ class ResponsesRewriter:
 
     def finish_round(self, response: Item) -> bool:
         """End a round; return whether the reply is complete."""
-        if response.get("usage") is not None:
-            self._usage = add_usage(self._usage, response["usage"])
+        self.add_usage(response.get("usage"))
         outcome, self._round = self._round, ItemOutcome()
         is_completed = response.get("status") in ("completed", None)
         if outcome.is_answered and not outcome.needs_client and is_completed:
@@ -193,7 +185,6 @@ class ResponsesRewriter:
         return True
 
     def has_searches(self, reply: Item) -> bool:
-        """Return whether a reply has items that the gateway handles."""
         items = dicts_or_empty(reply.get("output"))
         return any(self.classify_item(item) != "plain" for item in items)
 
@@ -204,7 +195,7 @@ class ResponsesRewriter:
 
     def render_response(self, response: Item) -> Item:
         """Return the response for the client, made from that of the last round."""
-        usage = {} if self._usage is None else {"usage": self._usage}
+        usage = {} if self.usage is None else {"usage": self.usage}
         return {**self.render_head(response), "output": self.output, **usage}
 
     def render_head(self, response: Item) -> Item:

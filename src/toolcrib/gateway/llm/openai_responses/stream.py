@@ -8,9 +8,8 @@ from typing import Any, Final
 from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import render_openai_error
-from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
-from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.search_loop import ReplyStream
 
 Event = dict[str, Any]
 
@@ -20,13 +19,11 @@ _ITEM: Final = "response.output_item"
 _ARGUMENTS: Final = "response.function_call_arguments"
 
 
-class ResponsesStream:
-    """One streamed reply. Implements `ReplyStream` of the search loop."""
+class ResponsesStream(ReplyStream):
+    """One streamed reply. Each search runs as soon as its item is complete."""
 
     # A comment, which every parser of events ignores.
     ping = b": searching\n\n"
-    # Each search runs as soon as its item is complete.
-    has_final_searches = False
 
     def __init__(self, rewriter: ResponsesRewriter) -> None:
         self._rewriter = rewriter
@@ -38,17 +35,13 @@ class ResponsesStream:
         self._held_back: set[int] = set()
         self._pending_item: tuple[int, Event] | None = None
         self._end: Event | None = None
-        self._has_failed = False
-        self.is_complete = False
 
     @property
     def needs_search(self) -> bool:
-        """Whether an item waits for `run_search`."""
         return self._pending_item is not None
 
     @property
     def is_ended(self) -> bool:
-        """Whether the upstream has ended the round, or has failed."""
         return self._end is not None or self._has_failed
 
     @property
@@ -56,7 +49,6 @@ class ResponsesStream:
         return self.is_ended
 
     def handle_event(self, event: Event) -> Iterator[Event]:
-        """Yield the events for the client that follow from an event of the upstream."""
         type = str_or_empty(event.get("type"))
         if type in _START_TYPES:
             yield from self._start_response(event)
@@ -73,7 +65,6 @@ class ResponsesStream:
             yield self._number_event(event)
 
     def run_search(self) -> list[Event]:
-        """Handle the pending item and return its events. Slow: run it in a thread."""
         assert self._pending_item is not None, "an item is pending"
         (upstream_index, item), self._pending_item = self._pending_item, None
         self._held_back.discard(upstream_index)
@@ -88,7 +79,6 @@ class ResponsesStream:
         return events
 
     def finish_round(self) -> list[Event]:
-        """End the round and return the last event, if the reply is complete."""
         if self._has_failed:
             self.is_complete = True
             return []
@@ -108,19 +98,12 @@ class ResponsesStream:
             rendered["id"] = self._id
         return [self._number_event({**end, "response": rendered})]
 
-    def encode_event(self, event: Event) -> bytes:
-        return format_event(str_or_empty(event.get("type")), serialize_json(event))
-
     def encode_error(self, error: RequestFailed, upstream_body: Event | None) -> bytes:
         """Return an error event, in the form of the API and in the form that its SDK reads."""
         sent = (upstream_body or {}).get("error")
         inner = sent if isinstance(sent, dict) else render_openai_error(error)["error"]
         fields = {name: inner.get(name) for name in ("code", "message", "param")}
         return self.encode_event(self._number_event({"type": "error", **fields, "error": inner}))
-
-    def encode_end(self) -> bytes:
-        """Return nothing: the end of the response is the last event."""
-        return b""
 
     def _start_response(self, event: Event) -> Iterator[Event]:
         response = event.get("response")
