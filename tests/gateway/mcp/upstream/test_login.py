@@ -209,7 +209,7 @@ async def test_configured_oauth_client_id_is_used(tmp_path: Path) -> None:
 async def test_failed_login_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve_protected() as (authority, server):
         authority.denies = True
-        with pytest.raises(LoginFailed, match="The person said no"):
+        with pytest.raises(LoginFailed, match="The user denied access"):
             await log_in(server)
         monkeypatch.setattr(logins, "LOGIN_TIMEOUT_SECONDS", 1.0)
         with pytest.raises(LoginFailed, match="no login to safe"):
@@ -256,6 +256,6 @@ async def test_login_command_logs_in_and_logs_out(tmp_path: Path) -> None:
         assert "Logged in to safe" in await run("safe", "--no-browser", said=open_in_browser)
         (kept,) = (tmp_path / "toolcrib.tokens").glob("*.json")
         assert json.loads(kept.read_text())["url"] == server.url
-        assert "Forgotten: safe" in await run("safe", "--forget")
-        assert "There was no token of safe" in await run("safe", "--forget")
+        assert "Deleted the token of safe" in await run("safe", "--forget")
+        assert "safe has no token" in await run("safe", "--forget")
         assert not kept.exists()
