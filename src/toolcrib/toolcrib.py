@@ -16,7 +16,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from toolcrib.adapters.wire_formats import SearchMode, WireFormat, get_wire_format
+from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, get_wire_format
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
 from toolcrib.core.catalog import Catalog
@@ -255,11 +255,14 @@ class ToolcribSession:
         """Return the tools to send with the next request, in a provider's format."""
         wire_format = get_wire_format(wire)
         handler = self._update_handler()
-        search_mode = self._search_mode(wire_format)
-        if search_mode == "hosted" and wire_format.hosted_search_to_wire:
-            return wire_format.hosted_search_to_wire(*_allowed_plan(handler))
-        if search_mode == "client" and wire_format.client_search_to_wire:
-            return wire_format.client_search_to_wire(handler.own_tools, *_allowed_plan(handler))
+        search_mode = self._search_mode(wire)
+        if search_mode == "hosted":
+            return SEARCH_WIRE_FORMATS[wire].hosted_search_to_wire(*_allowed_plan(handler))
+        if search_mode == "client":
+            own_tools = handler.own_tools
+            return SEARCH_WIRE_FORMATS[wire].client_search_to_wire(
+                own_tools, *_allowed_plan(handler)
+            )
         return wire_format.tools_to_wire(handler.tools(self.state))
 
     def handle(self, wire: str, reply: object) -> list[Any]:
@@ -268,17 +271,15 @@ class ToolcribSession:
         Searches are answered and registered tools are run. Other calls are in `pending`: run them
         and pass their results to `answer`, which then returns all results of the turn.
         """
-        wire_format = get_wire_format(wire)
-        tasks = self._handle_calls(wire_format, reply)
-        return self._finish_turn(wire_format, reply, map(self._toolcrib.run, tasks))
+        tasks = self._handle_calls(wire, reply)
+        return self._finish_turn(wire, reply, map(self._toolcrib.run, tasks))
 
     async def handle_async(self, wire: str, reply: object) -> list[Any]:
         """Do the same as `handle` in an event loop. The calls of a turn run concurrently."""
-        wire_format = get_wire_format(wire)
         # A search would block the event loop.
-        tasks = await asyncio.to_thread(self._handle_calls, wire_format, reply)
+        tasks = await asyncio.to_thread(self._handle_calls, wire, reply)
         replies = await asyncio.gather(*map(self._toolcrib.run_async, tasks))
-        return self._finish_turn(wire_format, reply, replies)
+        return self._finish_turn(wire, reply, replies)
 
     def answer(self, wire: str, results: Mapping[str, object] | None = None) -> list[Any]:
         """Return the messages with all results of the last turn.
@@ -286,7 +287,7 @@ class ToolcribSession:
         `results` are those of the calls in `pending`, by call id. A result is text, a `CallResult`,
         or anything that can be written as JSON.
         """
-        wire_format = get_wire_format(wire)
+        get_wire_format(wire)
         rendered = self._render_results({} if results is None else results)
         if not self._pending:
             # `handle` has returned the results.
@@ -296,7 +297,7 @@ class ToolcribSession:
             reply = _reply_result(task, result) if result else _reply_not_run(task)
             self._replies += (reply,)
         self._pending = {}
-        return self._replies_to_wire(wire_format)
+        return self._replies_to_wire(wire)
 
     def replay(self, wire: str, messages: Iterable[object]) -> None:
         """Set the state to that after a message history, for callers that store nothing else."""
@@ -325,12 +326,14 @@ class ToolcribSession:
                 raise InvalidMessage(f"no call {id!r} is pending; the pending ones are {known}")
         return {id: _render_result(id, value) for id, value in results.items()}
 
-    def _handle_calls(self, wire_format: WireFormat, reply: object) -> list[ToolTask]:
+    def _handle_calls(self, wire: str, reply: object) -> list[ToolTask]:
         """Update the state from a reply, and return the calls that Toolcrib runs."""
+        wire_format = get_wire_format(wire)
         handler = self._update_handler()
         calls = wire_format.calls_from_wire(reply)
-        parse_loaded = wire_format.loaded_names_from_wire
-        turn = handler.handle_calls(self.state, calls, parse_loaded(reply) if parse_loaded else ())
+        search_format = SEARCH_WIRE_FORMATS.get(wire)
+        loaded_names = search_format.loaded_names_from_wire(reply) if search_format else ()
+        turn = handler.handle_calls(self.state, calls, loaded_names)
         self.state = turn.session
         tasks = [task for task in turn.tasks if self._toolcrib.can_run(task.tool)]
         self._calls = tuple(calls)
@@ -338,14 +341,12 @@ class ToolcribSession:
         self._pending = _assign_ids(task for task in turn.tasks if task not in tasks)
         return tasks
 
-    def _finish_turn(
-        self, wire_format: WireFormat, reply: object, replies: Iterable[CallReply]
-    ) -> list[Any]:
+    def _finish_turn(self, wire: str, reply: object, replies: Iterable[CallReply]) -> list[Any]:
         """Return the reply of the model as messages, with the results unless calls are pending."""
         self._replies += tuple(replies)
-        messages = wire_format.reply_to_messages(reply)
+        messages = get_wire_format(wire).reply_to_messages(reply)
         is_complete = self._calls and not self._pending
-        return [*messages, *self._replies_to_wire(wire_format)] if is_complete else messages
+        return [*messages, *self._replies_to_wire(wire)] if is_complete else messages
 
     def _update_handler(self) -> TurnHandler:
         """Return a handler over the current catalog, and resume the session on it if it changed."""
@@ -355,17 +356,17 @@ class ToolcribSession:
             self.state = self._handler.resume_session(self.state)
         return self._handler
 
-    def _search_mode(self, wire_format: WireFormat) -> SearchMode:
+    def _search_mode(self, wire: str) -> SearchMode:
         is_active = self._handler.plan.is_active
-        return self._search_modes.get(wire_format.name, "ours") if is_active else "ours"
+        return self._search_modes.get(wire, "ours") if is_active else "ours"
 
-    def _replies_to_wire(self, wire_format: WireFormat) -> list[dict[str, Any]]:
+    def _replies_to_wire(self, wire: str) -> list[dict[str, Any]]:
         """Return all results of a turn, in the order of its calls."""
         places = {id(call): place for place, call in enumerate(self._calls)}
         ordered = sorted(self._replies, key=lambda reply: places[id(reply.call)])
-        if self._search_mode(wire_format) == "client" and wire_format.client_answers_to_wire:
-            return wire_format.client_answers_to_wire(ordered)
-        return wire_format.answers_to_wire(ordered)
+        if self._search_mode(wire) == "client":
+            return SEARCH_WIRE_FORMATS[wire].client_answers_to_wire(ordered)
+        return get_wire_format(wire).answers_to_wire(ordered)
 
 
 def validate_budget(budget: int | None) -> int | None:

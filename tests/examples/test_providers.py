@@ -34,7 +34,7 @@ def test_page_contains_the_example(example: Path) -> None:
 
 def test_there_is_an_example_for_every_wire() -> None:
     wires = import_module("toolcrib.adapters.wire_formats").WIRE_FORMATS
-    assert {path.stem for path in EXAMPLES} == {f"on_{wire.name}" for wire in wires}
+    assert {path.stem for path in EXAMPLES} == {f"on_{wire}" for wire in wires}
 
 
 def _create_client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedModel) -> Any:

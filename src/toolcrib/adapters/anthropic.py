@@ -63,16 +63,19 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     return [_render_tool(tool) for tool in tools]
 
 
-def deferred_tools_to_wire(deferred: Iterable[Tool]) -> list[dict[str, Any]]:
-    """Return tools that are declared but stay hidden until a search refers to them."""
-    return [{**_render_tool(tool), "defer_loading": True} for tool in deferred]
-
-
 def hosted_search_to_wire(
     visible: Iterable[Tool], deferred: Iterable[Tool]
 ) -> list[dict[str, Any]]:
     """Return the `tools` of a request in which Anthropic searches the deferred tools."""
-    return [dict(HOSTED_SEARCH_TOOL), *tools_to_wire(visible), *deferred_tools_to_wire(deferred)]
+    return [dict(HOSTED_SEARCH_TOOL), *client_search_to_wire((), visible, deferred)]
+
+
+def client_search_to_wire(
+    own_tools: Iterable[Tool], visible: Iterable[Tool], deferred: Iterable[Tool]
+) -> list[dict[str, Any]]:
+    """Return the `tools` of a request in which Toolcrib searches the deferred tools."""
+    hidden = [{**_render_tool(tool), "defer_loading": True} for tool in deferred]
+    return [*tools_to_wire(own_tools), *tools_to_wire(visible), *hidden]
 
 
 def calls_from_wire(reply: object) -> list[ToolCall]:
@@ -104,16 +107,14 @@ def reply_to_messages(reply: object) -> list[dict[str, Any]]:
     return [{"role": "assistant", "content": _content_blocks(to_plain_dict(reply))}]
 
 
-def answers_to_wire(
-    answers: Sequence[CallReply], *, as_references: bool = False
-) -> list[dict[str, Any]]:
-    """Return the one message that holds all results of a turn.
+def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
+    """Return the one message that holds all results of a turn."""
+    return [{"role": "user", "content": [_render_result(answer) for answer in answers]}]
 
-    With `as_references`, a search result refers to the tools it found instead of listing them.
-    """
-    return [
-        {"role": "user", "content": [_render_result(answer, as_references) for answer in answers]}
-    ]
+
+def client_answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
+    """Return the message with all results; a search result refers to the tools it found."""
+    return [{"role": "user", "content": [_render_reference(answer) for answer in answers]}]
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
@@ -162,14 +163,18 @@ def _parse_call(block: Mapping[str, Any]) -> ToolCall:
     )
 
 
-def _render_result(answer: CallReply, as_references: bool) -> dict[str, Any]:
-    result: dict[str, Any] = {"type": "tool_result", "tool_use_id": answer.call.id}
-    if as_references and answer.found_tools:
-        # Anthropic rejects a result that mixes references with text.
-        names = map(public_name, answer.found_tools)
-        return {**result, "content": [{"type": "tool_reference", "tool_name": n} for n in names]}
-    result["content"] = answer.text
+def _render_result(answer: CallReply) -> dict[str, Any]:
+    result = {"type": "tool_result", "tool_use_id": answer.call.id, "content": answer.text}
     return {**result, "is_error": True} if answer.is_error else result
+
+
+def _render_reference(answer: CallReply) -> dict[str, Any]:
+    if not answer.found_tools:
+        return _render_result(answer)
+    # Anthropic rejects a result that mixes references with text.
+    names = map(public_name, answer.found_tools)
+    references = [{"type": "tool_reference", "tool_name": name} for name in names]
+    return {"type": "tool_result", "tool_use_id": answer.call.id, "content": references}
 
 
 def _result_text(block: Mapping[str, Any]) -> str:

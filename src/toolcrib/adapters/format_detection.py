@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses, toolcrib_json
 from toolcrib.adapters.plain_json import (
@@ -19,33 +18,19 @@ from toolcrib.errors import InvalidTool
 Path = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _EntryFormat:
-    description: str
-    is_tool_entry: Callable[[Mapping[str, Any]], bool]
-    tools_from_wire: Callable[[Mapping[str, Any]], list[Tool]]
+class _EntryFormat(Protocol):
+    def is_tool_entry(self, entry: Mapping[str, Any], /) -> bool: ...
+    def tools_from_wire(self, entry: Mapping[str, Any], /) -> list[Tool]: ...
 
 
-_TOOLCRIB = _EntryFormat(
-    "our own (name, description, input_schema, server, …)",
-    toolcrib_json.is_tool_entry,
-    toolcrib_json.tools_from_wire,
-)
-_ENTRY_FORMATS = (
-    _EntryFormat(
-        "Anthropic (name, input_schema)", anthropic.is_tool_entry, anthropic.tools_from_wire
-    ),
-    _EntryFormat(
-        "OpenAI chat (type, function)", openai_chat.is_tool_entry, openai_chat.tools_from_wire
-    ),
-    _EntryFormat(
-        "OpenAI responses (type, name, parameters)",
-        openai_responses.is_tool_entry,
-        openai_responses.tools_from_wire,
-    ),
-    _EntryFormat("Gemini (functionDeclarations)", gemini.is_tool_entry, gemini.tools_from_wire),
-    _EntryFormat("MCP (name, inputSchema)", mcp.is_tool_entry, mcp.tools_from_wire),
-    _TOOLCRIB,
+# The formats in the order in which they are tried, each with its description in errors.
+_ENTRY_FORMATS: tuple[tuple[_EntryFormat, str], ...] = (
+    (anthropic, "Anthropic (name, input_schema)"),
+    (openai_chat, "OpenAI chat (type, function)"),
+    (openai_responses, "OpenAI responses (type, name, parameters)"),
+    (gemini, "Gemini (functionDeclarations)"),
+    (mcp, "MCP (name, inputSchema)"),
+    (toolcrib_json, "our own (name, description, input_schema, server, …)"),
 )
 
 # The field in which each format keeps the schema of the arguments.
@@ -113,7 +98,9 @@ def _parse_entry(entry: object) -> list[Tool]:
         raise InvalidTool(f"a tool is an object, not {describe_json_type(entry)}")
     entry_format = _detect_format(entry)
     tools = entry_format.tools_from_wire(entry)
-    common_fields = toolcrib_json.read_common_fields(entry) if entry_format is not _TOOLCRIB else {}
+    if entry_format is toolcrib_json:
+        return tools
+    common_fields = toolcrib_json.read_common_fields(entry)
     return [tool.replace(**common_fields) for tool in tools] if common_fields else tools
 
 
@@ -129,7 +116,7 @@ def _detect_format(entry: Mapping[str, Any]) -> _EntryFormat:
             "this is the configuration of an MCP client, not a list of tools; "
             "save the tools/list results of its servers instead"
         )
-    for candidate in _ENTRY_FORMATS:
+    for candidate, _ in _ENTRY_FORMATS:
         if candidate.is_tool_entry(entry):
             return candidate
     if entry.get("type") not in (None, "function"):
@@ -142,5 +129,5 @@ def _unknown_format_error(entry: Mapping[str, Any]) -> InvalidTool:
     subject, fields = describe_entry(entry), format_field_names(entry)
     if fields not in subject:
         subject = f"{subject} ({fields})"
-    known = "; ".join(candidate.description for candidate in _ENTRY_FORMATS)
+    known = "; ".join(description for _, description in _ENTRY_FORMATS)
     return InvalidTool(f"{subject} is not in a known format; known are {known}")

@@ -63,14 +63,23 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     return [_render_tool(tool) for tool in tools]
 
 
-def search_tool_to_wire(search: Tool) -> dict[str, Any]:
-    """Return the search tool in OpenAI's own form, for searches that Toolcrib answers."""
-    return {
-        "type": "tool_search",
-        "execution": "client",
-        "description": search.description,
-        "parameters": search.input_schema,
-    }
+def client_search_to_wire(
+    own_tools: Iterable[Tool], visible: Iterable[Tool], _deferred: Iterable[Tool]
+) -> list[dict[str, Any]]:
+    """Return the `tools` of a request in which Toolcrib searches the deferred tools.
+
+    Deferred tools are not declared: the answer to a search has their full definitions.
+    """
+    searches = [
+        {
+            "type": "tool_search",
+            "execution": "client",
+            "description": tool.description,
+            "parameters": tool.input_schema,
+        }
+        for tool in own_tools
+    ]
+    return [*tools_to_wire(visible), *searches]
 
 
 def hosted_search_to_wire(
@@ -118,6 +127,9 @@ def reply_to_messages(reply: object) -> list[dict[str, Any]]:
 def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
     """Return one item per result; a search in OpenAI's form is answered with definitions."""
     return [_render_answer(answer) for answer in answers]
+
+
+client_answers_to_wire = answers_to_wire
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:

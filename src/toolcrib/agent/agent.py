@@ -212,11 +212,12 @@ class Agent:
         return list(messages)
 
     def _run_steps(self, messages: list[Message]) -> _AgentSteps:
-        wire = get_wire_format(self._provider.wire)
+        wire_name = self._provider.wire
+        wire = get_wire_format(wire_name)
         usage = AgentTokenUsage()
         reply: ReplyBuilder
         for step in range(1, self._max_steps + 1):
-            reply = yield AgentRequest(messages, self._session.tools(wire.name), self._system)
+            reply = yield AgentRequest(messages, self._session.tools(wire_name), self._system)
             usage += reply.usage
             if reply.stop_reason not in ("done", "calls", "again"):
                 raise AgentUnfinished(_describe_stop(reply.stop_reason), reply.text, messages)
