@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.evaluation import statistics
-from toolcrib.evaluation.statistics import RocAuc, bootstrap_means, paired_differences
+from toolcrib.evaluation import summary
+from toolcrib.evaluation.summary import RocAuc, bootstrap_means, paired_differences
 
 NAN = float("nan")
 SCORES = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0]), min_size=1, max_size=8)
@@ -41,7 +41,7 @@ def test_statistics_do_not_depend_on_the_chunk_size(
         RocAuc(rows[:, 0], rows[:2, 0]).estimate(),
     )
     assert bootstrap_means(rows) == expected[0]
-    monkeypatch.setattr(statistics, "MAX_CHUNK_NUMBERS", 3_000)
+    monkeypatch.setattr(summary, "MAX_CHUNK_NUMBERS", 3_000)
     assert bootstrap_means(rows) == expected[0]
     assert paired_differences(rows, rows[::-1]) == expected[1]
 

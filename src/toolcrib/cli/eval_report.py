@@ -11,11 +11,12 @@ import click
 from toolcrib.cli.printing import pad, sanitize, terminal_width, truncate, wrap
 from toolcrib.evaluation.eval_set import FACETS
 from toolcrib.evaluation.runner import METRIC_NAMES, EvalResult
-from toolcrib.evaluation.statistics import CONFIDENCE_LEVEL, MIN_AUC_QUERIES
 from toolcrib.evaluation.summary import (
     AUC,
+    CONFIDENCE_LEVEL,
     LOWER_IS_BETTER,
     METRICS,
+    MIN_AUC_QUERIES,
     REFUSAL_PRECISION,
     RIGHTLY_REFUSED,
     WRONGLY_REFUSED,
