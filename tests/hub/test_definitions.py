@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.hub.definitions import (
+from toolcrib.hub.directory import (
     MAX_DEFINITION_BYTES,
     MAX_PROBLEMS,
     exceeds_size,

@@ -15,8 +15,14 @@ from toolcrib.config.settings import AccessProfile, GatewayConfig, ServerConfig
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.errors import UnknownProfile
-from toolcrib.hub.definitions import ToolDefinition, filter_storable, parse_definitions
-from toolcrib.hub.directory import ServerTools, ToolDirectory, build_server_tools
+from toolcrib.hub.directory import (
+    ServerTools,
+    ToolDefinition,
+    ToolDirectory,
+    build_server_tools,
+    filter_storable,
+    parse_definitions,
+)
 from toolcrib.hub.view import AccessView
 from toolcrib.safety.hidden_text import SafetyFinding
 from toolcrib.safety.pinning import compare_with_pins, update_pins

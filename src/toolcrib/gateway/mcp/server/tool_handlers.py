@@ -32,8 +32,7 @@ from toolcrib.gateway.mcp.server.meta_tools import (
 )
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
-from toolcrib.hub.definitions import exceeds_size
-from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry
+from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry, exceeds_size
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView, DisclosureMode
 from toolcrib.profiles import mcproxy

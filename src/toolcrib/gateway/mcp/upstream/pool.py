@@ -21,7 +21,7 @@ from toolcrib.config.watch import diff_configs
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
-from toolcrib.hub.definitions import (
+from toolcrib.hub.directory import (
     MAX_DISPLAYED_NAME_CHARS,
     describe_tool,
     limit_problems,

@@ -41,7 +41,7 @@ from toolcrib.gateway.mcp.upstream.subscriptions import (
     sync_subscriptions,
 )
 from toolcrib.gateway.secrets import collect_server_secrets
-from toolcrib.hub.definitions import MAX_DEFINITION_BYTES, exceeds_size
+from toolcrib.hub.directory import MAX_DEFINITION_BYTES, exceeds_size
 
 UpstreamState = Literal["configured", "known", "started", "in use"]
 
