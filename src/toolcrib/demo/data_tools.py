@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from toolcrib.demo.argument_types import Items, Numbers, Text, Whole
+from toolcrib.demo.number_tools import MAX_ITEMS, Numbers, Whole
+from toolcrib.demo.text_tools import Text
 
+Items = Annotated[list[str], Field(description="The items.", max_length=MAX_ITEMS)]
 Colour = Annotated[str, Field(description="A colour as in #ff8800.", pattern="^#?[0-9a-fA-F]{6}$")]
 Byte = Annotated[int, Field(ge=0, le=255)]
 Seed = Annotated[int, Field(description="The same seed gives the same result.", ge=0, le=10**9)]

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolcrib.demo.argument_types import Day, Whole
+from toolcrib.demo.number_tools import Whole
 
+Day = Annotated[str, Field(description="A day, such as 2026-07-28.", max_length=10)]
 Year = Annotated[int, Field(ge=1, le=9999)]
 Shift = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 

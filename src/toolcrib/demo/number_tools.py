@@ -9,8 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from toolcrib.demo.argument_types import Number, Numbers, Whole
+MAX_ITEMS = 2_000
 
+Number = Annotated[float, Field(allow_inf_nan=False)]
+Numbers = Annotated[
+    list[Number], Field(description="The numbers.", min_length=1, max_length=MAX_ITEMS)
+]
+Whole = Annotated[int, Field(ge=0, le=10**12)]
 Small = Annotated[int, Field(ge=1, le=1_000_000)]
 
 _LENGTHS = {

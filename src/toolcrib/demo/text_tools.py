@@ -10,7 +10,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from toolcrib.demo.argument_types import Text, Word
+Text = Annotated[str, Field(description="The text.", max_length=20_000)]
+Word = Annotated[str, Field(max_length=200)]
 
 _WORD = re.compile(r"[^\W_]+")
 
