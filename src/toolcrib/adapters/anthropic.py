@@ -9,7 +9,9 @@ from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import (
     FieldReader,
     dicts_or_empty,
+    join_texts,
     not_a_function_error,
+    referenced_tool_names,
     str_or_empty,
     to_plain_dict,
     to_plain_dicts,
@@ -126,10 +128,11 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
             continue
         for block in _content_blocks(message):
             if block.get("type") == "tool_result":
+                parts = _content_blocks(block)
                 history.add_result(
                     str_or_empty(block.get("tool_use_id")),
-                    _result_text(block),
-                    _referenced_names(block),
+                    join_texts(parts),
+                    referenced_tool_names(parts),
                     is_error=block.get("is_error") is True,
                 )
     return history.turns
@@ -175,16 +178,3 @@ def _render_reference(answer: CallReply) -> dict[str, Any]:
     names = map(public_name, answer.found_tools)
     references = [{"type": "tool_reference", "tool_name": name} for name in names]
     return {"type": "tool_result", "tool_use_id": answer.call.id, "content": references}
-
-
-def _result_text(block: Mapping[str, Any]) -> str:
-    return "".join(str_or_empty(part.get("text")) for part in _content_blocks(block))
-
-
-def _referenced_names(block: Mapping[str, Any]) -> list[str]:
-    parts = _content_blocks(block)
-    return [
-        str_or_empty(part.get("tool_name"))
-        for part in parts
-        if part.get("type") == "tool_reference"
-    ]

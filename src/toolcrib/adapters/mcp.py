@@ -9,13 +9,13 @@ from typing import Any
 from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import (
     FieldReader,
-    dicts_or_empty,
+    join_texts,
     str_or_empty,
     to_plain_dict,
     to_plain_dicts,
 )
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
-from toolcrib.core.tool import Policy, Tool
+from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 
 
@@ -37,7 +37,7 @@ def tools_from_wire(
 
 def _parse_tool(entry: Mapping[str, Any], server: str, server_description: str) -> Tool:
     fields = FieldReader(entry)
-    annotations = fields.read_object("annotations")
+    annotations, meta = fields.read_object("annotations"), fields.read_object("_meta")
     return Tool(
         fields.read_name(),
         fields.read_text("description"),
@@ -48,13 +48,9 @@ def _parse_tool(entry: Mapping[str, Any], server: str, server_description: str) 
         server_description=server_description,
         output_schema=fields.read_object("outputSchema"),
         annotations=annotations,
-        policy=_read_policy(fields.read_object("_meta")),
+        # MCP has no field for deferral; clients agreed on this key.
+        policy="never" if meta.get("anthropic/alwaysLoad") is True else "automatic",
     )
-
-
-def _read_policy(meta: Mapping[str, Any]) -> Policy:
-    # MCP has no field for deferral; clients agreed on this key.
-    return "never" if meta.get("anthropic/alwaysLoad") is True else "automatic"
 
 
 def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
@@ -93,7 +89,7 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
         if message.get("method") == "tools/call":
             history.add_turn([_parse_call(message)])
         elif isinstance(message.get("result"), dict):
-            history.add_result(_encode_id(message), _result_text(message["result"]))
+            history.add_result(_encode_id(message), join_texts(message["result"].get("content")))
     return history.turns
 
 
@@ -124,7 +120,3 @@ def _encode_id(message: Mapping[str, Any]) -> str:
 
 def _decode_id(key: str) -> object:
     return json.loads(key) if key else None
-
-
-def _result_text(result: Mapping[str, Any]) -> str:
-    return "".join(str_or_empty(part.get("text")) for part in dicts_or_empty(result.get("content")))

@@ -9,8 +9,10 @@ from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import (
     FieldReader,
     dicts_or_empty,
+    join_texts,
     not_a_function_error,
     parse_arguments,
+    referenced_tool_names,
     str_or_empty,
     to_plain_dict,
     to_plain_dicts,
@@ -94,20 +96,10 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
             content = message.get("content")
             history.add_result(
                 str_or_empty(message.get("tool_call_id")),
-                _content_text(content),
+                join_texts(content) or str_or_empty(content),
                 referenced_tool_names(content),
             )
     return history.turns
-
-
-def referenced_tool_names(content: object) -> list[str]:
-    """Return the tools that a result refers to, for servers that support such references."""
-    parts = dicts_or_empty(content)
-    return [
-        str_or_empty(part.get("tool_name"))
-        for part in parts
-        if part.get("type") == "tool_reference"
-    ]
 
 
 def _first_message(reply: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,15 +115,6 @@ def _parse_calls(message: Mapping[str, Any]) -> list[ToolCall]:
         function = entry.get("function")
         if isinstance(function, dict):
             arguments = parse_arguments(function.get("arguments"))
-            calls.append(
-                ToolCall(
-                    str_or_empty(entry.get("id")), str_or_empty(function.get("name")), arguments
-                )
-            )
+            id, name = str_or_empty(entry.get("id")), str_or_empty(function.get("name"))
+            calls.append(ToolCall(id, name, arguments))
     return calls
-
-
-def _content_text(content: object) -> str:
-    return "".join(
-        str_or_empty(part.get("text")) for part in dicts_or_empty(content)
-    ) or str_or_empty(content)

@@ -53,6 +53,20 @@ def str_or_empty(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+def join_texts(parts: object) -> str:
+    """Return the texts of a list of content parts as one string."""
+    return "".join(str_or_empty(part.get("text")) for part in dicts_or_empty(parts))
+
+
+def referenced_tool_names(parts: object) -> list[str]:
+    """Return the names of the tools that a list of content parts refers to."""
+    return [
+        str_or_empty(part.get("tool_name"))
+        for part in dicts_or_empty(parts)
+        if part.get("type") == "tool_reference"
+    ]
+
+
 def parse_arguments(arguments: object) -> Mapping[str, Any] | None:
     """Return the arguments of a call, given as JSON text; None if they are not a JSON object."""
     if isinstance(arguments, Mapping):

@@ -11,11 +11,10 @@ from typing import Any, Final
 from toolcrib.adapters.openai_chat import (
     answers_to_wire,
     calls_from_wire,
-    referenced_tool_names,
     tools_to_wire,
     turns_from_wire,
 )
-from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
+from toolcrib.adapters.plain_json import dicts_or_empty, referenced_tool_names, str_or_empty
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
