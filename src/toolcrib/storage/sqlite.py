@@ -31,7 +31,7 @@ from toolcrib.files.sqlite_file import (
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage.file_lock import FileLock
 from toolcrib.storage.migrations import MIGRATIONS
-from toolcrib.storage.store import (
+from toolcrib.storage.records import (
     MAX_COUNTERS,
     MAX_PINS_PER_SERVER,
     MAX_SERVERS,
@@ -61,7 +61,11 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """A `Store` in a SQLite file or in memory. Open it after a fork, not before."""
+    """Keeps manifests, pins, usage totals and counters. Open it after a fork, not before.
+
+    The methods are synchronous, fast and thread-safe; call them from an event loop through a
+    thread. Every failure raises `InvalidStore` with a message that names the remedy.
+    """
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -182,7 +186,11 @@ class SqliteStore:
     def approve(
         self, server: str, tool: str | None = None, *, fingerprint: str | None = None
     ) -> list[str]:
-        """Approve the candidates of a server or of one tool; return the approved tools."""
+        """Approve the candidates of a server or of one tool; return the approved tools.
+
+        With a `fingerprint`, approve only the candidate that has it. This protects against a
+        candidate that was replaced after the user reviewed it.
+        """
         condition = (
             "server = :server AND state = 'changed' AND candidate IS NOT NULL "
             "AND (:tool IS NULL OR tool = :tool) "
