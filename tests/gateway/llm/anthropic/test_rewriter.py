@@ -23,6 +23,7 @@ from tests.gateway.llm.anthropic.requests import (
 )
 from toolcrib.config.settings import LlmGatewayConfig, LlmSearchRanking
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.anthropic.endpoint import check_request, drop_stale_references
 from toolcrib.gateway.llm.anthropic.history import make_server_id, render_plain_messages
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
 from toolcrib.gateway.llm.anthropic.tools import (
@@ -31,7 +32,6 @@ from toolcrib.gateway.llm.anthropic.tools import (
     index_entries,
     parse_tools,
 )
-from toolcrib.gateway.llm.anthropic.validation import check_request, drop_stale_references
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.tool_index import ToolIndex
 

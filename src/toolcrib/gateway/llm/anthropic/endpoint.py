@@ -1,10 +1,26 @@
-"""`/v1/messages` and `/v1/messages/count_tokens`."""
+"""`/v1/messages` and `/v1/messages/count_tokens`.
+
+Requests with tool search that the API would refuse are refused with the messages of the API.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from toolcrib.core import prompts
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.anthropic.history import (
+    SEARCH_RESULT,
+    SERVER_ID,
+    find_pending_searches,
+    is_reference,
+    is_search_result,
+    is_search_use,
+    iter_blocks,
+)
 from toolcrib.gateway.llm.anthropic.rewriter import (
     MessagesRewriter,
     TransparentSearchRewriter,
@@ -19,21 +35,51 @@ from toolcrib.gateway.llm.anthropic.tools import (
     has_deferred_tools,
     parse_tools,
 )
-from toolcrib.gateway.llm.anthropic.validation import (
-    MAX_TOOLS_BYTES,
-    check_request,
-    check_size,
-    drop_stale_references,
-)
 from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
 from toolcrib.gateway.llm.tool_index import estimate_entry_tokens
 from toolcrib.gateway.llm.upstreams import build_upstream_headers
-from toolcrib.profiles.claude import uses_tool_search
+from toolcrib.profiles.claude import (
+    VARIANTS,
+    RequestRefusal,
+    find_refusal,
+    is_search_tool,
+    referenced_tool_names,
+    uses_tool_search,
+)
 
 STALE_HEADER: Final = "x-toolcrib-stale-references"
+MAX_TOOLS_BYTES: Final = 4 << 20
+LIMIT_CODE: Final = "available_tools_limit_exceeded"
+NOT_UNIQUE: Final = "tools: Tool names must be unique."
+BAD_NAME: Final = "tools.{place}.custom.name: String should match pattern '{pattern}'"
+BAD_SEARCH_NAME: Final = "tools.{place}.{type}.name: Input should be '{name}'"
+TOO_MANY: Final = "{count:,} tools have defer_loading; the limit is {limit:,}"
+TOO_LARGE: Final = "the tools in the prompt take {size:,} bytes; the limit is {limit:,}"
+ORPHAN: Final = (
+    "messages.{at}.content.{place}: unexpected `tool_use_id` found in `{type}` blocks: {id}. "
+    "Each `{type}` block must have a corresponding `server_tool_use` block before it."
+)
+DANGLING: Final = (
+    "`{name}` tool use with id `{id}` was found without a corresponding `{type}` block"
+)
+DROPPED: Final = " but no `{name}` tool was provided"
+ANSWERED: Final = (
+    "messages.{at}.content.{place}: `tool_result` is for client tools; `{id}` is the id of a "
+    "server tool, whose result the API makes itself"
+)
+MIXED: Final = (
+    "messages.{at}.content.{place}: `tool_reference` blocks cannot be mixed with other blocks in "
+    "one `tool_result`; put text into blocks after all results"
+)
+MISSING_KEY: Final = (
+    "messages.{at}.content.{place}.server_tool_use.input: `{name}` takes `{key}`, which is missing"
+)
+_STALE: Final = {"type": "text", "text": prompts.STALE_REFERENCES}
+# MCP clients send names of up to 128 characters.
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 async def create_message(gateway: LlmGateway, exchange: HttpExchange) -> None:
@@ -127,3 +173,151 @@ def _needs_transparent_search(gateway: LlmGateway, request: LlmRequest, entries:
     if not deferrable or request.switch == "on" or len(entries) >= settings.threshold_tools:
         return bool(deferrable)
     return sum(map(estimate_entry_tokens, deferrable)) >= settings.threshold_tokens
+
+
+def check_request(body: Mapping[str, Any], tools: MessagesTools, max_tools: int) -> None:
+    """Raise the error of the API if the API would refuse the request."""
+    refusal = find_refusal(body) or next(_find_problems(body, tools, max_tools), None)
+    if refusal is not None:
+        raise RequestFailed(refusal.message, code=refusal.code)
+
+
+def drop_stale_references(body: Mapping[str, Any], tools: MessagesTools) -> dict[str, Any]:
+    """Return a request without references to tools that it no longer has."""
+    known = {str(entry.get("name")) for entry in tools.searchable}
+    if all(name in known for name in referenced_tool_names(body)):
+        return dict(body)
+    messages = [
+        {**message, "content": [_prune_references(block, known) for block in message["content"]]}
+        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
+        else message
+        for message in body["messages"]
+    ]
+    return {**body, "messages": messages}
+
+
+def _find_problems(
+    body: Mapping[str, Any], tools: MessagesTools, max_tools: int
+) -> Iterator[RequestRefusal]:
+    yield from _find_tool_problems(tools, max_tools)
+    yield from _find_history_problems(body)
+    pending = find_pending_searches(body)
+    is_continued = not pending or _is_continuation(body["messages"], pending)
+    for block in pending.values():
+        if not is_continued or str(block.get("name")) not in tools.search_names:
+            yield _refuse_dangling(block, tools)
+
+
+def _find_tool_problems(tools: MessagesTools, max_tools: int) -> Iterator[RequestRefusal]:
+    names: list[str] = []
+    for place, entry in enumerate(tools.entries):
+        if not isinstance(entry, Mapping):
+            continue
+        if is_search_tool(entry):
+            variant = VARIANTS[str(entry["type"])]
+            if entry.get("name") != variant.name:
+                yield RequestRefusal(
+                    BAD_SEARCH_NAME.format(place=place, type=entry["type"], name=variant.name)
+                )
+        name = entry.get("name")
+        if isinstance(name, str):
+            names.append(name)
+        if str(name) in tools.deferred and not _NAME.fullmatch(str(name)):
+            yield RequestRefusal(BAD_NAME.format(place=place, pattern=f"^{_NAME.pattern}$"))
+    if len(names) != len(set(names)):
+        yield RequestRefusal(NOT_UNIQUE)
+    count = len(tools.deferred_names)
+    if count > max_tools:
+        yield RequestRefusal(TOO_MANY.format(count=count, limit=max_tools), LIMIT_CODE)
+
+
+def check_size(tools: list[Any]) -> None:
+    """Raise an error if the tools for the model are too large."""
+    size = len(serialize_json(tools))
+    if size > MAX_TOOLS_BYTES:
+        raise RequestFailed(TOO_LARGE.format(size=size, limit=MAX_TOOLS_BYTES), code=LIMIT_CODE)
+
+
+def _find_history_problems(body: Mapping[str, Any]) -> Iterator[RequestRefusal]:
+    uses: dict[str, Mapping[str, Any]] = {}
+    for at, place, block in iter_blocks(body.get("messages")):
+        location = {"at": at, "place": place}
+        if is_search_use(block):
+            uses[str(block.get("id"))] = block
+        elif is_search_result(block):
+            id = str(block.get("tool_use_id"))
+            if id not in uses:
+                yield RequestRefusal(ORPHAN.format(type=SEARCH_RESULT, id=id, **location))
+            elif _is_successful(block):
+                yield from _find_missing_key(uses[id], location)
+        elif block.get("type") == "tool_result":
+            id = str(block.get("tool_use_id"))
+            if id.startswith(SERVER_ID):
+                yield RequestRefusal(ANSWERED.format(id=id, **location))
+            are_references = [is_reference(part) for part in _as_list(block.get("content"))]
+            if any(are_references) and not all(are_references):
+                yield RequestRefusal(MIXED.format(**location))
+
+
+def _find_missing_key(
+    use: Mapping[str, Any], location: Mapping[str, int]
+) -> Iterator[RequestRefusal]:
+    variant = VARIANTS[str(use.get("name"))]
+    key, input = variant.keys[0], use.get("input")
+    if not isinstance(input, Mapping) or key not in input:
+        yield RequestRefusal(MISSING_KEY.format(name=variant.name, key=key, **location))
+
+
+def _is_successful(block: Mapping[str, Any]) -> bool:
+    content = block.get("content")
+    return isinstance(content, Mapping) and content.get("type") == "tool_search_tool_search_result"
+
+
+def _refuse_dangling(block: Mapping[str, Any], tools: MessagesTools) -> RequestRefusal:
+    name = str(block.get("name"))
+    text = DANGLING.format(name=name, id=block.get("id"), type=SEARCH_RESULT)
+    return RequestRefusal(text if name in tools.search_names else text + DROPPED.format(name=name))
+
+
+def _is_continuation(messages: list[Any], pending: Collection[str]) -> bool:
+    """Return whether the history ends in the turn of the pending searches.
+
+    Only results of client tools may follow that turn.
+    """
+    if _block_ids(messages[-1:]).issuperset(pending):
+        return True
+    content = messages[-1].get("content") if isinstance(messages[-1], Mapping) else None
+    return (
+        isinstance(content, list)
+        and bool(content)
+        and all(isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content)
+        and _block_ids(messages[-2:-1]).issuperset(pending)
+    )
+
+
+def _block_ids(messages: list[Any]) -> set[str]:
+    return {str(block.get("id")) for _, _, block in iter_blocks(messages)}
+
+
+def _prune_references(block: Any, known: set[str]) -> Any:
+    """Return a block without its references to unknown tools."""
+    if not isinstance(block, Mapping):
+        return block
+    content = block.get("content")
+    if is_search_result(block) and isinstance(content, Mapping):
+        references = _as_list(content.get("tool_references"))
+        rest = [part for part in references if not _is_stale(part, known)]
+        return {**block, "content": {**content, "tool_references": rest}}
+    if block.get("type") == "tool_result" and isinstance(content, list):
+        rest = [part for part in content if not _is_stale(part, known)]
+        # The API refuses an empty result.
+        return {**block, "content": rest or [_STALE]}
+    return block
+
+
+def _is_stale(part: Any, known: set[str]) -> bool:
+    return is_reference(part) and str(part.get("tool_name")) not in known
+
+
+def _as_list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -7,7 +7,7 @@ text. The same block always becomes the same bytes, so the prompt cache of the u
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
 from toolcrib.adapters.plain_json import dicts_or_empty
@@ -62,6 +62,17 @@ def is_search_result(block: object) -> TypeGuard[Block]:
 def is_reference(part: object) -> TypeGuard[Block]:
     """Return whether a part of a result is a reference to a tool."""
     return isinstance(part, dict) and part.get("type") == "tool_reference"
+
+
+def find_pending_searches(body: Mapping[str, Any]) -> dict[str, Block]:
+    """Return the searches without a result by id; the next response has to start with them."""
+    pending: dict[str, Block] = {}
+    for _, _, block in iter_blocks(body.get("messages")):
+        if is_search_use(block):
+            pending[str(block.get("id"))] = block
+        elif is_search_result(block):
+            pending.pop(str(block.get("tool_use_id")), None)
+    return pending
 
 
 def make_server_id(id: str, used: Collection[str] = ()) -> str:

@@ -17,6 +17,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
     add_cache_breakpoints,
+    find_pending_searches,
     is_search_use,
     iter_blocks,
     make_server_id,
@@ -25,7 +26,6 @@ from toolcrib.gateway.llm.anthropic.history import (
 )
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import MessagesToolIndex, MessagesTools
-from toolcrib.gateway.llm.anthropic.validation import find_pending_searches
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.tool_index import shorten_description
 from toolcrib.profiles.claude import (
@@ -116,7 +116,7 @@ class ServerSearchRewriter(MessagesRewriter):
 
     def list_pending_searches(self) -> list[Body]:
         """Return the searches in the client's history that have no result yet."""
-        return [dict(block) for block in find_pending_searches(self._body).values()]
+        return list(find_pending_searches(self._body).values())
 
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
         return [
