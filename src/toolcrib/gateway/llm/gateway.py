@@ -149,18 +149,17 @@ class LlmGateway:
 
     async def run_for_request(self, exchange: HttpExchange, work: Callable[[], Result]) -> Result:
         """Run work that takes longer for a larger request; in a thread if the request is large."""
-        if len(exchange.body) <= LARGE_BODY_BYTES:
-            return work()
-        # These are not the search threads: large requests only delay other large requests.
-        return await asyncio.get_running_loop().run_in_executor(self._read_threads, work)
+        return await self._run_for_size(len(exchange.body), work)
 
     async def parse_upstream_body(self, data: bytes) -> dict[str, Any]:
         """Parse the body of an upstream's response; in a thread if it is large."""
-        if len(data) <= LARGE_BODY_BYTES:
-            return parse_upstream_body(data)
-        return await asyncio.get_running_loop().run_in_executor(
-            self._read_threads, partial(parse_upstream_body, data)
-        )
+        return await self._run_for_size(len(data), partial(parse_upstream_body, data))
+
+    async def _run_for_size(self, size_bytes: int, work: Callable[[], Result]) -> Result:
+        if size_bytes <= LARGE_BODY_BYTES:
+            return work()
+        # These are not the search threads: large requests only delay other large requests.
+        return await asyncio.get_running_loop().run_in_executor(self._read_threads, work)
 
     async def run_search(self, work: Callable[[], Result]) -> Result:
         """Run work that may take long in a search thread."""

@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, Final
 from urllib.request import getproxies, proxy_bypass
@@ -183,14 +184,10 @@ class _AiohttpResponse(UpstreamResponse):
             raise _translate_error(self._request, error, has_response=True) from error
 
 
+@dataclass(slots=True)
 class _HttpxClient:
-    """One httpx2 client and the number of its open requests."""
-
-    __slots__ = ("http", "open_requests")
-
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self.http = http
-        self.open_requests = 0
+    http: httpx2.AsyncClient
+    open_requests: int = 0
 
 
 class _HttpxClients:

@@ -55,7 +55,7 @@ class ChatRewriter(RequestRewriter):
         if isinstance(choice := body.get("tool_choice"), dict):
             # The tool that the model has to call has to be sent.
             self._selection.reveal([get_function_name(choice)])
-        self._messages = render_references(messages, index)
+        self._messages = [_render_references(message, index) for message in messages]
         self._hidden: list[Message] = []
         self._texts: Message = {}
 
@@ -194,11 +194,6 @@ def message_anchor(message: Message) -> tuple[object, ...]:
     return "".join(parts) or str_or_empty(content), calls
 
 
-def render_references(messages: Sequence[Message], index: ToolIndex) -> list[Message]:
-    """Return the messages with references to tools as text."""
-    return [_render_message_references(message, index) for message in messages]
-
-
 def list_actions(
     messages: Sequence[Message], index: ToolIndex
 ) -> Iterator[tuple[ModelAction, ...]]:
@@ -216,7 +211,8 @@ def _referenced_names(message: Message) -> list[str]:
     return referenced_tool_names(message.get("content")) if is_result else []
 
 
-def _render_message_references(message: Message, index: ToolIndex) -> Message:
+def _render_references(message: Message, index: ToolIndex) -> Message:
+    """Return a message with references to tools as text."""
     names = _referenced_names(message)
     if not names:
         return message

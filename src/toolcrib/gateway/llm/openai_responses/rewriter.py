@@ -109,7 +109,9 @@ class ResponsesRewriter(RequestRewriter):
         self._reader.load_definitions(previous.get("client_definitions", ()))
         self._selection.reveal(previous.get("revealed", ()))
         self._input = self._convert_input(previous.get("outputs", ()))
-        self._selection.reveal(self._forced_tool_names())
+        if isinstance(choice := body.get("tool_choice"), dict):
+            # The tool that the model has to call has to be sent.
+            self._selection.reveal([str_or_empty(choice.get("name"))])
 
     @property
     def revealed_ids(self) -> list[str]:
@@ -242,11 +244,6 @@ class ResponsesRewriter(RequestRewriter):
             actions = self.index.turn_handler.actions_from_history(turns_from_wire(items))
             self._selection.replay_history(actions)
         return [*outputs, *self._reader.convert(items)]
-
-    def _forced_tool_names(self) -> list[str]:
-        """Return the tool that the model has to call, and so has to be sent."""
-        choice = self._body.get("tool_choice")
-        return [str_or_empty(choice.get("name"))] if isinstance(choice, dict) else []
 
     def _convert_tool_choice(self, choice: Any) -> Any:
         if not isinstance(choice, dict):

@@ -14,6 +14,7 @@ import httpx2
 from toolcrib.config.checks import ConfigFinding, Severity
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.core.token_count import count_tool_tokens
+from toolcrib.gateway.mcp.upstream.login import fetch_ping_status
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart, UpstreamPool
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.directory import DirectoryEntry, ServerTools
@@ -206,17 +207,10 @@ async def _fetch_http_status(server: ServerConfig) -> int | None:
     """Return the status of the server's response to a ping, or None without a response."""
     if not server.url:
         return None
-    ping = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
-    headers = {"Accept": "application/json, text/event-stream", **server.headers}
+    headers = dict(server.headers)
     try:
-        async with httpx2.AsyncClient(timeout=_PROBE_TIMEOUT_SECONDS) as client:
-            if server.transport == "sse":
-                request = client.build_request("GET", server.url, headers=headers)
-            else:
-                request = client.build_request("POST", server.url, json=ping, headers=headers)
-            response = await client.send(request, stream=True)
-            await response.aclose()
-            return response.status_code
+        async with httpx2.AsyncClient(headers=headers, timeout=_PROBE_TIMEOUT_SECONDS) as client:
+            return await fetch_ping_status(client, server)
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError):
         return None
 

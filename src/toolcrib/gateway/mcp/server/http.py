@@ -6,8 +6,8 @@ requests go to the SDK's session manager.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -48,11 +48,9 @@ class McpEndpoint:
             max_sessions=http.max_sessions,
         )
 
-    @asynccontextmanager
-    async def run(self) -> AsyncIterator[None]:
+    def run(self) -> AbstractAsyncContextManager[None]:
         """Run the SDK's session manager; the routes work only inside this context."""
-        async with self._manager.run():
-            yield
+        return self._manager.run()
 
     def routes(self) -> list[Route]:
         """Return the routes of this endpoint."""

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import anyio
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, REQUEST_TIMEOUT
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.server.client import ConnectedClient
-from toolcrib.gateway.mcp.upstream.in_flight import REQUIRED_CAPABILITIES
+from toolcrib.gateway.mcp.upstream.in_flight import REQUIRED_CAPABILITIES, send_with_timeout
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 
@@ -219,8 +219,8 @@ async def _forward_for_handshake_client(
             request_method = request.get("method") if isinstance(request, Mapping) else None
             if not isinstance(request_method, str) or request_method not in REQUIRED_CAPABILITIES:
                 raise MCPError(INTERNAL_ERROR, f"{server.name} sent a request of an unknown method")
-            responses[key] = await _request_input(
-                server, client, request_method, request.get("params")
+            responses[key] = await send_with_timeout(
+                client, request_method, request.get("params"), server.config.answer_seconds
             )
         params = {**params, "inputResponses": responses}
         if "requestState" in result:
@@ -228,13 +228,3 @@ async def _forward_for_handshake_client(
     raise MCPError(
         INTERNAL_ERROR, f"{server.name} requested input more than {MAX_INPUT_REQUESTS} times"
     )
-
-
-async def _request_input(
-    server: UpstreamServer, client: ConnectedClient, method: str, params: Mapping[str, Any] | None
-) -> dict[str, Any]:
-    try:
-        with anyio.fail_after(server.config.answer_seconds):
-            return await client.send_request(method, params)
-    except TimeoutError:
-        raise MCPError(REQUEST_TIMEOUT, f"the client did not respond to {method} in time") from None

@@ -55,6 +55,17 @@ class InFlightCaller(Protocol):
         """Report the progress of the client's call."""
 
 
+async def send_with_timeout(
+    caller: InFlightCaller, method: str, params: Mapping[str, Any] | None, timeout_seconds: float
+) -> dict[str, Any]:
+    """Send a request of a server to a client and return the result; raise an error if it is late."""
+    try:
+        with anyio.fail_after(timeout_seconds):
+            return await caller.send_request(method, params)
+    except TimeoutError:
+        raise MCPError(REQUEST_TIMEOUT, f"the client did not respond to {method} in time") from None
+
+
 @dataclass(eq=False)
 class _AbandonedCalls:
     """The calls of one connection that have no caller any more but may still run."""
@@ -174,16 +185,10 @@ class InFlightCalls:
         if max(call.server_requests for call in calls) >= MAX_SERVER_REQUESTS_PER_CALL:
             reason = f"a call allows at most {MAX_SERVER_REQUESTS_PER_CALL} requests to the client"
             raise MCPError(INVALID_REQUEST, reason)
-        try:
-            with ExitStack() as paused:
-                for call in calls:
-                    paused.enter_context(call.pause_deadline())
-                with anyio.fail_after(timeout_seconds):
-                    return await caller.send_request(method, params)
-        except TimeoutError:
-            raise MCPError(
-                REQUEST_TIMEOUT, f"the client did not respond to {method} in time"
-            ) from None
+        with ExitStack() as paused:
+            for call in calls:
+                paused.enter_context(call.pause_deadline())
+            return await send_with_timeout(caller, method, params, timeout_seconds)
 
     def drop_when_busy(self, send: Callable[..., Awaitable[None]]) -> Any:
         """Return a function that calls `send`, or does nothing while too many are pending."""

@@ -84,17 +84,23 @@ async def _run_oauth_flow(
     async with httpx2.AsyncClient(
         auth=provider, headers=dict(server.headers), timeout=_REQUEST_TIMEOUT_SECONDS
     ) as client:
-        if server.transport == "sse":
-            request = client.build_request("GET", server.url, headers=_ACCEPT_HEADERS)
-        else:
-            request = client.build_request(
-                "POST", server.url, json=_PING_REQUEST, headers=_ACCEPT_HEADERS
-            )
-        response = await client.send(request, stream=True)
-        await response.aclose()
-    if response.status_code in (401, 403):
-        raise OAuthFlowError(f"it answered with HTTP {response.status_code} after the login")
+        status = await fetch_ping_status(client, server)
+    if status in (401, 403):
+        raise OAuthFlowError(f"it answered with HTTP {status} after the login")
     return _build_grant(provider)
+
+
+async def fetch_ping_status(client: httpx2.AsyncClient, server: ServerConfig) -> int:
+    """Return the HTTP status of the server's response to a ping."""
+    if server.transport == "sse":
+        request = client.build_request("GET", server.url, headers=_ACCEPT_HEADERS)
+    else:
+        request = client.build_request(
+            "POST", server.url, json=_PING_REQUEST, headers=_ACCEPT_HEADERS
+        )
+    response = await client.send(request, stream=True)
+    await response.aclose()
+    return response.status_code
 
 
 def _build_grant(provider: OAuthClientProvider) -> OAuthGrant | None:

@@ -103,13 +103,6 @@ class RawSession(ClientSession):
             opts["request_id"] = self._dispatcher.register_callback(on_response)
         return await self._dispatcher.send_raw_request(method, data["params"], opts)
 
-    async def raw_notify(self, method: str, params: Params) -> None:
-        """Send a notification."""
-        data: dict[str, Any] = {"method": method, "params": _copy_params(params)}
-        opts: CallOptions = {}
-        self._stamp(data, opts)
-        await self._dispatcher.notify(method, data["params"] or None, opts)
-
     def set_header_arguments(self, tools: Iterable[object]) -> None:
         """Send the arguments that these tools mark with `x-mcp-header` in HTTP headers too."""
         maps = {

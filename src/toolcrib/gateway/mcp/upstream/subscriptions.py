@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final, get_args
 
 import anyio
@@ -97,123 +98,106 @@ class Subscriptions:
                 event.set()
 
 
-async def sync_subscriptions(
-    connection: UpstreamConnection,
-    server: ServerConfig,
-    subscriptions: Subscriptions,
-    notify: Notify,
-) -> None:
-    """Keep the subscriptions of a server equal to those of the clients, while it is connected."""
-    is_stateless = connection.session.is_stateless
-    async with anyio.create_task_group() as tasks:
-        # A stateless server receives the log level with each request.
-        if "logging" in connection.capabilities and not is_stateless:
-            tasks.start_soon(_sync_log_level, connection, server, subscriptions)
-        if "resources" in connection.capabilities:
-            sync = _sync_by_stream if is_stateless else _sync_by_request
-            tasks.start_soon(sync, connection, server, subscriptions, notify)
+@dataclass(frozen=True, slots=True)
+class SubscriptionSync:
+    """Keeps the subscriptions of a server equal to those of the clients, while it is connected."""
 
+    connection: UpstreamConnection
+    server: ServerConfig
+    subscriptions: Subscriptions
+    notify: Notify
 
-async def _sync_log_level(
-    connection: UpstreamConnection, server: ServerConfig, subscriptions: Subscriptions
-) -> None:
-    sent: str | None = None
-    while True:
-        change = subscriptions.change_event(server.name)
-        level = subscriptions.log_level
-        if level not in (None, sent):
-            sent = level
-            await _try_request(connection, server, "logging/setLevel", {"level": level})
-        await change.wait()
+    async def run(self) -> None:
+        """Apply all changes until cancelled."""
+        capabilities = self.connection.capabilities
+        is_stateless = self.connection.session.is_stateless
+        async with anyio.create_task_group() as tasks:
+            # A stateless server receives the log level with each request.
+            if "logging" in capabilities and not is_stateless:
+                tasks.start_soon(self._sync_log_level)
+            if "resources" in capabilities:
+                tasks.start_soon(self._sync_by_stream if is_stateless else self._sync_by_request)
 
-
-async def _sync_by_request(
-    connection: UpstreamConnection,
-    server: ServerConfig,
-    subscriptions: Subscriptions,
-    notify: Notify,
-) -> None:
-    current: set[str] = set()
-    # These may have changed before this connection, without a notification.
-    missed = subscriptions.subscribed_uris(server.name)
-    while True:
-        change = subscriptions.change_event(server.name)
-        wanted = subscriptions.subscribed_uris(server.name)
-        for uri in sorted(wanted - current):
-            current.add(uri)
-            await _try_request(connection, server, "resources/subscribe", {"uri": uri})
-        for uri in sorted(current - wanted):
-            current.discard(uri)
-            await _try_request(connection, server, "resources/unsubscribe", {"uri": uri})
-        await _notify_updated(missed & current, notify)
-        missed = frozenset()
-        await change.wait()
-
-
-async def _sync_by_stream(
-    connection: UpstreamConnection,
-    server: ServerConfig,
-    subscriptions: Subscriptions,
-    notify: Notify,
-) -> None:
-    missed = subscriptions.subscribed_uris(server.name)
-    previous = anyio.CancelScope()
-    async with anyio.create_task_group() as tasks:
+    async def _sync_log_level(self) -> None:
+        sent: str | None = None
         while True:
-            change = subscriptions.change_event(server.name)
-            wanted = subscriptions.subscribed_uris(server.name)
-            scope, opened = anyio.CancelScope(), anyio.Event()
-            if wanted:
-                tasks.start_soon(_forward_stream, connection, wanted, missed, notify, scope, opened)
-                # The previous stream ends after the new one is open, so that no update is lost.
-                with anyio.move_on_after(server.connect_seconds):
-                    await opened.wait()
-            previous.cancel()
-            previous, missed = scope, frozenset()
+            change = self.subscriptions.change_event(self.server.name)
+            level = self.subscriptions.log_level
+            if level not in (None, sent):
+                sent = level
+                await self._try_request("logging/setLevel", {"level": level})
             await change.wait()
 
-
-async def _forward_stream(
-    connection: UpstreamConnection,
-    uris: frozenset[str],
-    missed: frozenset[str],
-    notify: Notify,
-    scope: anyio.CancelScope,
-    opened: anyio.Event,
-) -> None:
-    """Forward resource updates; reopen a lost stream and report all its resources as updated."""
-    pause = MIN_RETRY_SECONDS
-    with scope:
+    async def _sync_by_request(self) -> None:
+        current: set[str] = set()
+        # These may have changed before this connection, without a notification.
+        missed = self.subscriptions.subscribed_uris(self.server.name)
         while True:
-            try:
-                async with listen(
-                    connection.session, resource_subscriptions=sorted(uris)
-                ) as updates:
-                    opened.set()
-                    await _notify_updated(missed & uris, notify)
-                    async for update in updates:
-                        pause = MIN_RETRY_SECONDS
-                        await notify(RESOURCE_UPDATED, {"uri": getattr(update, "uri", None)})
-            except MCPError as error:
-                if error.error.code == METHOD_NOT_FOUND:
-                    opened.set()
-                    return
-            except SubscriptionLost:
-                pass
-            opened.set()
-            await anyio.sleep(pause)
-            pause = min(pause * 2, MAX_RETRY_SECONDS)
-            missed = uris
+            change = self.subscriptions.change_event(self.server.name)
+            wanted = self.subscriptions.subscribed_uris(self.server.name)
+            for uri in sorted(wanted - current):
+                current.add(uri)
+                await self._try_request("resources/subscribe", {"uri": uri})
+            for uri in sorted(current - wanted):
+                current.discard(uri)
+                await self._try_request("resources/unsubscribe", {"uri": uri})
+            await self._notify_updated(missed & current)
+            missed = frozenset()
+            await change.wait()
 
+    async def _sync_by_stream(self) -> None:
+        missed = self.subscriptions.subscribed_uris(self.server.name)
+        previous = anyio.CancelScope()
+        async with anyio.create_task_group() as tasks:
+            while True:
+                change = self.subscriptions.change_event(self.server.name)
+                wanted = self.subscriptions.subscribed_uris(self.server.name)
+                scope, opened = anyio.CancelScope(), anyio.Event()
+                if wanted:
+                    tasks.start_soon(self._forward_stream, wanted, missed, scope, opened)
+                    # The previous stream ends after the new one is open, so that no update is lost.
+                    with anyio.move_on_after(self.server.connect_seconds):
+                        await opened.wait()
+                previous.cancel()
+                previous, missed = scope, frozenset()
+                await change.wait()
 
-async def _notify_updated(uris: Iterable[str], notify: Notify) -> None:
-    for uri in sorted(uris):
-        await notify(RESOURCE_UPDATED, {"uri": uri})
+    async def _forward_stream(
+        self,
+        uris: frozenset[str],
+        missed: frozenset[str],
+        scope: anyio.CancelScope,
+        opened: anyio.Event,
+    ) -> None:
+        """Forward resource updates; reopen a lost stream and report all its resources as updated."""
+        session, pause = self.connection.session, MIN_RETRY_SECONDS
+        with scope:
+            while True:
+                try:
+                    async with listen(session, resource_subscriptions=sorted(uris)) as updates:
+                        opened.set()
+                        await self._notify_updated(missed & uris)
+                        async for update in updates:
+                            pause = MIN_RETRY_SECONDS
+                            uri = getattr(update, "uri", None)
+                            await self.notify(RESOURCE_UPDATED, {"uri": uri})
+                except MCPError as error:
+                    if error.error.code == METHOD_NOT_FOUND:
+                        opened.set()
+                        return
+                except SubscriptionLost:
+                    pass
+                opened.set()
+                await anyio.sleep(pause)
+                pause = min(pause * 2, MAX_RETRY_SECONDS)
+                missed = uris
 
+    async def _notify_updated(self, uris: Iterable[str]) -> None:
+        for uri in sorted(uris):
+            await self.notify(RESOURCE_UPDATED, {"uri": uri})
 
-async def _try_request(
-    connection: UpstreamConnection, server: ServerConfig, method: str, params: Mapping[str, Any]
-) -> None:
-    # A server without support for the method is asked again after a reconnect.
-    with suppress(MCPError):
-        await connection.session.raw_request(method, params, timeout=server.connect_seconds)
+    async def _try_request(self, method: str, params: Mapping[str, Any]) -> None:
+        # A server without support for the method is asked again after a reconnect.
+        with suppress(MCPError):
+            timeout = self.server.connect_seconds
+            await self.connection.session.raw_request(method, params, timeout=timeout)

@@ -38,7 +38,7 @@ from toolcrib.gateway.mcp.upstream.subscriptions import (
     MAX_RETRY_SECONDS,
     MIN_RETRY_SECONDS,
     Subscriptions,
-    sync_subscriptions,
+    SubscriptionSync,
 )
 from toolcrib.gateway.secrets import collect_server_secrets
 from toolcrib.hub.directory import MAX_DEFINITION_BYTES, exceeds_size
@@ -360,13 +360,10 @@ class UpstreamServer:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_list_changes, connection)
             tasks.start_soon(self._relist_on_change, connection)
-            tasks.start_soon(
-                sync_subscriptions,
-                connection,
-                self.config,
-                self.subscriptions,
-                self._handle_notification,
+            sync = SubscriptionSync(
+                connection, self.config, self.subscriptions, self._handle_notification
             )
+            tasks.start_soon(sync.run)
             closed = connection.closed
             while not (closed.is_set() or self._is_idle() or self.should_reconnect()):
                 with anyio.move_on_after(interval):
