@@ -10,7 +10,7 @@ from toolcrib.config.checks import ConfigFinding, check_config, find_unset_varia
 from toolcrib.config.parser import parse_config
 
 
-def _found(document: dict[str, Any], *missing: str) -> list[ConfigFinding]:
+def _find(document: dict[str, Any], *missing: str) -> list[ConfigFinding]:
     def which(program: str, path: str | None) -> str | None:
         return None if program in missing else f"/bin/{program}"
 
@@ -18,7 +18,7 @@ def _found(document: dict[str, Any], *missing: str) -> list[ConfigFinding]:
 
 
 def _of_server(entry: dict[str, Any], *missing: str) -> list[ConfigFinding]:
-    return _found({"mcpServers": {"one": entry}}, *missing)
+    return _find({"mcpServers": {"one": entry}}, *missing)
 
 
 def test_valid_config_has_no_findings() -> None:
@@ -30,7 +30,7 @@ def test_valid_config_has_no_findings() -> None:
         "e": {"command": "uvx", "args": ["mcp-server", "--token-file", "x", "--verbose"]},
     }
     document = {"mcpServers": servers, "toolSearch": {"alwaysExpose": ["a___x", "*___y", "z"]}}
-    assert _found(document) == []
+    assert _find(document) == []
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_sse_transport_is_noted() -> None:
     ],
 )
 def test_server_names_that_make_bad_tool_names_are_reported(name: str, what: str) -> None:
-    found = _found({"mcpServers": {name: {"command": "x"}}})
+    found = _find({"mcpServers": {name: {"command": "x"}}})
     assert [what in one.problem for one in found] == [True]
-    assert _found({"mcpServers": {name: {"command": "x", "alias": "ok"}}}) == []
+    assert _find({"mcpServers": {name: {"command": "x", "alias": "ok"}}}) == []
 
 
 def test_duplicate_server_is_reported() -> None:
@@ -161,7 +161,7 @@ def test_duplicate_server_is_reported() -> None:
         "off": {**entry, "enabled": False},
         "else": {**entry, "env": {}},
     }
-    found = _found({"mcpServers": servers})
+    found = _find({"mcpServers": servers})
     assert found == [
         ConfigFinding(
             "warning",
@@ -173,13 +173,13 @@ def test_duplicate_server_is_reported() -> None:
 
 
 def test_exposed_gateway_is_reported() -> None:
-    assert [one.severity for one in _found({"http": {"host": "0.0.0.0"}})] == ["error"]
+    assert [one.severity for one in _find({"http": {"host": "0.0.0.0"}})] == ["error"]
     keys = {"keys": ["a secret key"]}
-    found = _found({"http": {"host": "0.0.0.0"}, "auth": keys})
+    found = _find({"http": {"host": "0.0.0.0"}, "auth": keys})
     assert [one.severity for one in found] == ["warning"]
     named = {"host": "0.0.0.0", "allowedHosts": ["crib.example"]}
-    assert _found({"http": named, "auth": keys}) == []
-    assert _found({"http": {"host": "::1"}}) == []
+    assert _find({"http": named, "auth": keys}) == []
+    assert _find({"http": {"host": "::1"}}) == []
 
 
 def test_always_expose_of_unknown_server_is_reported() -> None:
@@ -188,7 +188,7 @@ def test_always_expose_of_unknown_server_is_reported() -> None:
         "toolSearch": {"alwaysExpose": ["githup___x", "gh___y", "github___y"]},
         "profiles": {"p": {"alwaysExpose": ["slack___x"]}},
     }
-    assert [one.problem for one in _found(document)] == [
+    assert [one.problem for one in _find(document)] == [
         "toolSearch.alwaysExpose names 'githup___x', but there is no server 'githup'",
         "profiles.p.alwaysExpose names 'slack___x', but there is no server 'slack'",
     ]
@@ -199,7 +199,7 @@ def test_errors_come_first_and_notes_last() -> None:
         "my server": {"command": "x", "envFile": ".env", "args": ["--token=x"]},
         "b": {"command": "gone"},
     }
-    found = _found({"mcpServers": servers}, "gone")
+    found = _find({"mcpServers": servers}, "gone")
     assert [one.severity for one in found] == ["error", "warning", "note", "note"]
     assert (
         found[2].problem == "server my server: envFile is not read here; put its variables into env"

@@ -105,40 +105,40 @@ _VALUES = st.recursive(
 _OBJECTS = st.dictionaries(_NAMES, _VALUES, max_size=4)
 
 
-def _written(value: Any, chance: random.Random) -> str:
-    """The value in one of many layouts, with comments and trailing commas."""
+def _render(value: Any, rng: random.Random) -> str:
+    """Return a value as JSON in a random layout, with comments and trailing commas."""
 
     def gap() -> str:
-        return chance.choice(["", " ", "\n", "\n  ", " // , } ]\n", '/* " , */'])
+        return rng.choice(["", " ", "\n", "\n  ", " // , } ]\n", '/* " , */'])
 
     if not isinstance(value, dict | list) or not value:
         return json.dumps(value)
     if isinstance(value, list):
-        parts = [f"{gap()}{_written(one, chance)}{gap()}" for one in value]
+        parts = [f"{gap()}{_render(one, rng)}{gap()}" for one in value]
     else:
         parts = [
-            f"{gap()}{json.dumps(name)}{gap()}:{gap()}{_written(one, chance)}{gap()}"
+            f"{gap()}{json.dumps(name)}{gap()}:{gap()}{_render(one, rng)}{gap()}"
             for name, one in value.items()
         ]
-    tail = chance.choice(["", f",{gap()}"])
+    tail = rng.choice(["", f",{gap()}"])
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     return f"{opening}{','.join(parts)}{tail}{closing}"
 
 
 @given(_OBJECTS, _NAMES, _VALUES, st.randoms(use_true_random=False))
 def test_set_member_changes_nothing_else(
-    members: dict[str, Any], name: str, value: Any, chance: random.Random
+    members: dict[str, Any], name: str, value: Any, rng: random.Random
 ) -> None:
-    text = _written({"x": 1, "inner": members, "y": 2}, chance)
+    text = _render({"x": 1, "inner": members, "y": 2}, rng)
     after = set_member(text, ("inner",), name, value)
     assert _value(after) == {"x": 1, "inner": {**members, name: value}, "y": 2}
 
 
 @given(_OBJECTS, st.data(), st.randoms(use_true_random=False))
 def test_remove_members_changes_nothing_else(
-    members: dict[str, Any], data: st.DataObject, chance: random.Random
+    members: dict[str, Any], data: st.DataObject, rng: random.Random
 ) -> None:
-    text = _written({"x": 1, "inner": members, "y": 2}, chance)
+    text = _render({"x": 1, "inner": members, "y": 2}, rng)
     names = data.draw(st.lists(st.sampled_from([*members, "none"])))
     after = remove_members(text, ("inner",), names)
     left = {name: value for name, value in members.items() if name not in names}

@@ -13,21 +13,21 @@ from toolcrib.config.loader import find_config_path, list_config_paths, load_con
 from toolcrib.errors import InvalidConfig
 
 
-def _written(folder: Path, text: str) -> Path:
+def _write_config(folder: Path, text: str) -> Path:
     path = folder / "toolcrib.json"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def _message(folder: Path, text: str, **environment: str) -> str:
-    path = _written(folder, text)
+    path = _write_config(folder, text)
     with pytest.raises(InvalidConfig) as caught:
         load_config(path, environment)
     return str(caught.value).replace(str(path), "F")
 
 
 def test_file_with_comments_is_read(tmp_path: Path) -> None:
-    path = _written(
+    path = _write_config(
         tmp_path,
         """// Ours.
         {
@@ -55,7 +55,9 @@ def test_process_environment_is_the_default(
 ) -> None:
     monkeypatch.setenv("TOOLCRIB_TEST_PORT", "77")
     assert (
-        load_config(_written(tmp_path, '{"http": {"port": "${TOOLCRIB_TEST_PORT}"}}')).http.port
+        load_config(
+            _write_config(tmp_path, '{"http": {"port": "${TOOLCRIB_TEST_PORT}"}}')
+        ).http.port
         == 77
     )
 
@@ -95,7 +97,7 @@ def test_duplicate_key_is_rejected(tmp_path: Path) -> None:
 )
 def test_invalid_json_is_rejected(tmp_path: Path, text: str, message: str) -> None:
     if not message:
-        assert load_config(_written(tmp_path, text), {}).servers == {}
+        assert load_config(_write_config(tmp_path, text), {}).servers == {}
         return
     assert message in _message(tmp_path, text)
 
@@ -114,7 +116,7 @@ def test_search_order_of_config_paths(tmp_path: Path, monkeypatch: pytest.Monkey
     mine.parent.mkdir(parents=True)
     mine.write_text("{}")
     assert find_config_path(None, home) == mine
-    _written(tmp_path, "{}")
+    _write_config(tmp_path, "{}")
     assert find_config_path(None, home) == Path("toolcrib.json")
     assert find_config_path(None, {**home, "TOOLCRIB_CONFIG": "/else/where.json"}) == Path(
         "/else/where.json"

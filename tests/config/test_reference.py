@@ -42,17 +42,15 @@ _PARTS = {
 }
 
 
-def _shown(value: object) -> str:
-    """A default as the page writes it: as in JSON, but with commas in large numbers."""
+def _render_default(value: object) -> str:
+    """Return a default in the format of the page: JSON with commas in large numbers."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return f"{int(value):,}" if value == int(value) else str(value)
     return json.dumps(value)
 
 
 def _row(one: SettingField) -> str:
-    return (
-        f"| `{one.key}` | `{_shown(one.default)}` | {one.accepted_values} | {one.description} |\n"
-    )
+    return f"| `{one.key}` | `{_render_default(one.default)}` | {one.accepted_values} | {one.description} |\n"
 
 
 def _table(part: type) -> str:

@@ -107,10 +107,10 @@ def test_incomplete_backup_is_removed(tmp_path: Path, monkeypatch: pytest.Monkey
     path = tmp_path / "f"
     path.write_bytes(b"old")
 
-    def interrupted(handle: int) -> None:
+    def raise_interrupt(handle: int) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("os.fsync", interrupted)
+    monkeypatch.setattr("os.fsync", raise_interrupt)
     for act in (
         lambda: create_backup(path, b"old"),
         lambda: replace_file(path, b"new", b"old"),

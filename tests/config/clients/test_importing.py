@@ -15,15 +15,15 @@ from toolcrib.config.loader import load_config
 from toolcrib.errors import InvalidConfig
 
 
-def _found(made: HostSystem, *clients: str) -> dict[str, DiscoveredServer]:
-    return {one.name: one for one in discover_servers(made, clients).servers}
+def _discover(host: HostSystem, *clients: str) -> dict[str, DiscoveredServer]:
+    return {one.name: one for one in discover_servers(host, clients).servers}
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> HostSystem:
-    made = machine(tmp_path)
-    put_all(made)
-    return made
+def host(tmp_path: Path) -> HostSystem:
+    host = machine(tmp_path)
+    put_all(host)
+    return host
 
 
 def test_every_client_has_a_file_on_every_system(tmp_path: Path) -> None:
@@ -50,8 +50,8 @@ def test_every_client_has_a_file_on_every_system(tmp_path: Path) -> None:
     config = home / ".config"
     assert config / "Claude" / "claude_desktop_config.json" in seen["linux"]
     assert config / "Code - Insiders" / "User" / "mcp.json" in seen["linux"]
-    made = HostSystem("linux", home, {}, tmp_path)
-    assert {place.client for place in list_client_files(made)} == set(CLIENTS)
+    host = HostSystem("linux", home, {}, tmp_path)
+    assert {place.client for place in list_client_files(host)} == set(CLIENTS)
 
 
 def test_environment_variables_change_the_locations(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_environment_variables_change_the_locations(tmp_path: Path) -> None:
         "CODEX_HOME": "/codex",
         "CLAUDE_CONFIG_DIR": "/claude",
     }
-    made = HostSystem("win32", tmp_path, variables, tmp_path / "x")
-    paths = [str(place.path) for place in list_client_files(made)]
+    host = HostSystem("win32", tmp_path, variables, tmp_path / "x")
+    paths = [str(place.path) for place in list_client_files(host)]
     assert "/roaming/Claude/claude_desktop_config.json" in paths
     assert "/codex/config.toml" in paths
     assert "/claude/.claude.json" in paths
@@ -72,9 +72,9 @@ def test_environment_variables_change_the_locations(tmp_path: Path) -> None:
 
 
 def test_windows_project_is_also_searched_with_slashes() -> None:
-    made = HostSystem("win32", Path("/h"), {}, PureWindowsPath("C:\\a\\b"))  # type: ignore[arg-type]
+    host = HostSystem("win32", Path("/h"), {}, PureWindowsPath("C:\\a\\b"))  # type: ignore[arg-type]
     sections = [
-        place.section for place in list_client_files(made) if place.section[0] == "projects"
+        place.section for place in list_client_files(host) if place.section[0] == "projects"
     ]
     assert sections == [
         ("projects", "C:\\a\\b", "mcpServers"),
@@ -83,14 +83,14 @@ def test_windows_project_is_also_searched_with_slashes() -> None:
 
 
 def test_vscode_profiles_are_found(tmp_path: Path) -> None:
-    made = machine(tmp_path)
+    host = machine(tmp_path)
     text = '{"servers": {"p": {"command": "x"}}}'
-    put(made.home / ".config" / "Code" / "User" / "profiles" / "-1a2b" / "mcp.json", text)
-    assert list(_found(made)) == ["p"]
+    put(host.home / ".config" / "Code" / "User" / "profiles" / "-1a2b" / "mcp.json", text)
+    assert list(_discover(host)) == ["p"]
 
 
-def test_claude_desktop_is_read(made: HostSystem) -> None:
-    found = _found(made, "claude-desktop")
+def test_claude_desktop_is_read(host: HostSystem) -> None:
+    found = _discover(host, "claude-desktop")
     assert found["filesystem"].entry == {
         "command": "npx",
         "args": ["-y", "@modelcontextprotocol/server-filesystem", "/home/me/Desktop"],
@@ -100,22 +100,22 @@ def test_claude_desktop_is_read(made: HostSystem) -> None:
 
 
 def test_claude_desktop_variables_are_escaped(tmp_path: Path) -> None:
-    made = machine(tmp_path)
-    path = made.home / ".config" / "Claude" / "claude_desktop_config.json"
+    host = machine(tmp_path)
+    path = host.home / ".config" / "Claude" / "claude_desktop_config.json"
     put(path, '{"mcpServers": {"a": {"command": "sh", "args": ["-c", "echo ${X}"]}}}')
-    assert _found(made)["a"].entry["args"] == ["-c", "echo $${X}"]
+    assert _discover(host)["a"].entry["args"] == ["-c", "echo $${X}"]
 
 
-def test_claude_code_is_read(made: HostSystem) -> None:
-    found = _found(made, "claude-code")
+def test_claude_code_is_read(host: HostSystem) -> None:
+    found = _discover(host, "claude-code")
     assert list(found) == ["sentry", "airtable", "local", "shared", "needy"]
     assert found["sentry"].entry == {"type": "http", "url": "https://mcp.sentry.dev/mcp"}
     assert found["airtable"].entry["env"] == {"AIRTABLE_API_KEY": "${AIRTABLE_KEY:-none}"}
-    # What is for a folder is started in that folder.
+    # A server of a project is started in the folder of the project.
     assert found["local"].entry == {
         "command": "./server.py",
         "args": ["--here"],
-        "cwd": str(made.project_folder),
+        "cwd": str(host.project_folder),
     }
     assert found["shared"].entry == {"type": "sse", "url": "${BASE_URL:-https://example.com}/sse"}
     assert found["needy"].entry["enabled"] is False
@@ -125,16 +125,16 @@ def test_claude_code_is_read(made: HostSystem) -> None:
     )
 
 
-def test_all_projects_of_claude_code_can_be_read(made: HostSystem) -> None:
+def test_all_projects_of_claude_code_can_be_read(host: HostSystem) -> None:
     found = {
-        one.name: one for one in discover_servers(made, ["claude-code"], all_projects=True).servers
+        one.name: one for one in discover_servers(host, ["claude-code"], all_projects=True).servers
     }
     assert found["elsewhere"].entry["cwd"] == "/other/project"
-    assert found["local"].entry["cwd"] == str(made.project_folder)
+    assert found["local"].entry["cwd"] == str(host.project_folder)
 
 
-def test_cursor_is_read(made: HostSystem) -> None:
-    found = _found(made, "cursor")
+def test_cursor_is_read(host: HostSystem) -> None:
+    found = _discover(host, "cursor")
     assert found["github"].entry == {
         "url": "https://api.githubcopilot.com/mcp/",
         "headers": {"Authorization": "Bearer ${GITHUB_TOKEN}"},
@@ -142,7 +142,7 @@ def test_cursor_is_read(made: HostSystem) -> None:
     assert found["events"].entry == {"url": "https://example.com/sse", "type": "sse"}
     assert found["files"].entry == {
         "command": "npx",
-        "args": ["-y", "files", f"{made.home}/x", "$${workspaceFolder}", "costs $${5}"],
+        "args": ["-y", "files", f"{host.home}/x", "$${workspaceFolder}", "costs $${5}"],
         "enabled": False,
     }
     assert found["files"].notes == (
@@ -153,17 +153,17 @@ def test_cursor_is_read(made: HostSystem) -> None:
 
 
 def test_workspace_folder_is_known_in_project_files(tmp_path: Path) -> None:
-    made = machine(tmp_path)
+    host = machine(tmp_path)
     text = '{"mcpServers": {"a": {"command": "${workspaceFolder}/run", "cwd": "sub"}}}'
-    put(made.project_folder / ".cursor" / "mcp.json", text)
-    assert _found(made)["a"].entry == {
-        "command": f"{made.project_folder}/run",
-        "cwd": f"{made.project_folder}/sub",
+    put(host.project_folder / ".cursor" / "mcp.json", text)
+    assert _discover(host)["a"].entry == {
+        "command": f"{host.project_folder}/run",
+        "cwd": f"{host.project_folder}/sub",
     }
 
 
-def test_vscode_is_read(made: HostSystem) -> None:
-    found = _found(made, "vscode")
+def test_vscode_is_read(host: HostSystem) -> None:
+    found = _discover(host, "vscode")
     assert list(found) == ["perplexity", "learn", "old"]
     assert found["perplexity"].entry["env"] == {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}
     assert found["perplexity"].entry["enabled"] is False
@@ -175,13 +175,13 @@ def test_vscode_is_read(made: HostSystem) -> None:
 
 
 def test_prompted_input_may_be_set_as_variable(tmp_path: Path) -> None:
-    made = machine(tmp_path, PERPLEXITY_KEY="x")
-    put_all(made)
-    assert "enabled" not in _found(made, "vscode")["perplexity"].entry
+    host = machine(tmp_path, PERPLEXITY_KEY="x")
+    put_all(host)
+    assert "enabled" not in _discover(host, "vscode")["perplexity"].entry
 
 
-def test_windsurf_is_read(made: HostSystem) -> None:
-    found = _found(made, "windsurf")
+def test_windsurf_is_read(host: HostSystem) -> None:
+    found = _discover(host, "windsurf")
     assert found["remote"].entry == {
         "url": "https://example.com/mcp",
         "headers": {"X-Key": "abc"},
@@ -194,8 +194,8 @@ def test_windsurf_is_read(made: HostSystem) -> None:
     }
 
 
-def test_codex_is_read(made: HostSystem) -> None:
-    found = _found(made, "codex")
+def test_codex_is_read(host: HostSystem) -> None:
+    found = _discover(host, "codex")
     assert found["context7"].entry == {
         "command": "npx",
         "args": ["-y", "@upstash/context7-mcp", "$${literally}"],
@@ -219,8 +219,8 @@ def test_codex_is_read(made: HostSystem) -> None:
     }
 
 
-def test_gemini_is_read(made: HostSystem) -> None:
-    found = _found(made, "gemini")
+def test_gemini_is_read(host: HostSystem) -> None:
+    found = _discover(host, "gemini")
     assert found["python"].entry == {
         "command": "python",
         "args": ["-m", "my_mcp_server", "$5"],
@@ -244,22 +244,22 @@ def test_gemini_is_read(made: HostSystem) -> None:
     ],
 )
 def test_unusable_entry_has_an_error(tmp_path: Path, entry: str, fault: str) -> None:
-    made = machine(tmp_path)
-    put(made.home / ".cursor" / "mcp.json", f'{{"mcpServers": {{"a": {entry}}}}}')
-    assert fault in _found(made)["a"].error
+    host = machine(tmp_path)
+    put(host.home / ".cursor" / "mcp.json", f'{{"mcpServers": {{"a": {entry}}}}}')
+    assert fault in _discover(host)["a"].error
 
 
 def test_unknown_keys_are_left_out_with_a_note(tmp_path: Path) -> None:
-    made = machine(tmp_path)
+    host = machine(tmp_path)
     text = '{"mcpServers": {"a": {"url": "${env:GITHUB_TOKEN}", "magic": 1, "trust": true}}}'
-    put(made.home / ".cursor" / "mcp.json", text)
-    found = _found(made)["a"]
+    put(host.home / ".cursor" / "mcp.json", text)
+    found = _discover(host)["a"]
     assert found.entry == {"url": "${GITHUB_TOKEN}"}
     assert found.notes == ("unknown keys were left out: magic",)
 
 
 def test_toolcrib_entry_is_not_imported(tmp_path: Path) -> None:
-    made = machine(tmp_path)
+    host = machine(tmp_path)
     servers = {
         "a": {"command": "/usr/bin/toolcrib", "args": ["stdio"]},
         "b": {"command": "C:\\bin\\toolcrib.exe"},
@@ -267,8 +267,8 @@ def test_toolcrib_entry_is_not_imported(tmp_path: Path) -> None:
         "d": {"command": "uvx", "args": ["toolcrib", "stdio"]},
         "e": {"url": "https://example.com"},
     }
-    put(made.home / ".cursor" / "mcp.json", json.dumps({"mcpServers": servers}))
-    assert list(_found(made)) == ["e"]
+    put(host.home / ".cursor" / "mcp.json", json.dumps({"mcpServers": servers}))
+    assert list(_discover(host)) == ["e"]
 
 
 @pytest.mark.parametrize(
@@ -281,10 +281,10 @@ def test_toolcrib_entry_is_not_imported(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_file_is_reported_and_others_are_read(
-    made: HostSystem, name: str, text: str, fault: str
+    host: HostSystem, name: str, text: str, fault: str
 ) -> None:
-    path = put(made.home / name, text)
-    discovery = discover_servers(made)
+    path = put(host.home / name, text)
+    discovery = discover_servers(host)
     assert len(discovery.errors) == 1
     assert str(path) in discovery.errors[0]
     assert fault in discovery.errors[0]
@@ -292,38 +292,38 @@ def test_invalid_file_is_reported_and_others_are_read(
 
 
 def test_blank_file_has_no_servers(tmp_path: Path) -> None:
-    made = machine(tmp_path)
-    put(made.home / ".cursor" / "mcp.json", " \n")
-    put(made.home / ".gemini" / "settings.json", "{}")
-    put(made.home / ".claude.json", '{"projects": 5}')
-    discovery = discover_servers(made, ["cursor", "gemini"], all_projects=True)
+    host = machine(tmp_path)
+    put(host.home / ".cursor" / "mcp.json", " \n")
+    put(host.home / ".gemini" / "settings.json", "{}")
+    put(host.home / ".claude.json", '{"projects": 5}')
+    discovery = discover_servers(host, ["cursor", "gemini"], all_projects=True)
     assert (discovery.servers, discovery.errors, len(discovery.files)) == ((), (), 2)
 
 
 def test_all_servers_are_imported_and_clashing_names_are_changed(
-    made: HostSystem, tmp_path: Path
+    host: HostSystem, tmp_path: Path
 ) -> None:
     path = tmp_path / "toolcrib.json"
-    merger = plan_import(path, discover_servers(made).servers, made.environment)
+    merger = plan_import(path, discover_servers(host).servers, host.environment)
     path.write_bytes(merger.after)
-    config = load_config(path, made.environment)
+    config = load_config(path, host.environment)
     assert list(config.servers)[:2] == ["filesystem", "github"]
     assert config.servers["github-cursor"].url == "https://api.githubcopilot.com/mcp/"
     assert {brought.outcome for brought in merger.servers} == {"added"}
     assert len(config.servers) == len(merger.servers) == 19
-    # And once more changes nothing.
-    again = plan_import(path, discover_servers(made).servers, made.environment)
+    # A second import changes nothing.
+    again = plan_import(path, discover_servers(host).servers, host.environment)
     assert again.after == again.before
     assert {brought.outcome for brought in again.servers} == {"there already"}
 
 
-def test_import_keeps_comments_and_existing_servers(made: HostSystem, tmp_path: Path) -> None:
+def test_import_keeps_comments_and_existing_servers(host: HostSystem, tmp_path: Path) -> None:
     text = (
         '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"} // first\n  },\n'
         '  "http": {"port": 1}\n}\n'
     )
     path = put(tmp_path / "toolcrib.json", text)
-    merger = plan_import(path, discover_servers(made, ["windsurf"]).servers, made.environment)
+    merger = plan_import(path, discover_servers(host, ["windsurf"]).servers, host.environment)
     assert [(one.outcome, one.name) for one in merger.servers] == [
         ("added", "remote"),
         ("added", "git-windsurf"),
@@ -337,24 +337,24 @@ def test_import_keeps_comments_and_existing_servers(made: HostSystem, tmp_path: 
 
 
 def test_third_server_of_a_name_gets_a_number(tmp_path: Path) -> None:
-    made = machine(tmp_path)
+    host = machine(tmp_path)
     for edition, command in (("Code", "x"), ("Code - Insiders", "y")):
-        path = made.home / ".config" / edition / "User" / "mcp.json"
+        path = host.home / ".config" / edition / "User" / "mcp.json"
         put(path, f'{{"servers": {{"a": {{"command": "{command}"}}}}}}')
     path = put(tmp_path / "toolcrib.json", '{"mcpServers": {"a": {"command": "z"}}}')
-    merger = plan_import(path, discover_servers(made).servers, {})
+    merger = plan_import(path, discover_servers(host).servers, {})
     assert [one.name for one in merger.servers] == ["a-vscode", "a-vscode-2"]
 
 
-def test_import_into_invalid_file_is_rejected(made: HostSystem, tmp_path: Path) -> None:
+def test_import_into_invalid_file_is_rejected(host: HostSystem, tmp_path: Path) -> None:
     path = put(tmp_path / "toolcrib.json", '{\n  "mcpServer": {}\n}')
     with pytest.raises(InvalidConfig, match='line 2: mcpServer: unknown key; did you mean "mcpS'):
-        plan_import(path, discover_servers(made).servers, made.environment)
+        plan_import(path, discover_servers(host).servers, host.environment)
 
 
 def test_lone_surrogate_is_written_as_escape(tmp_path: Path) -> None:
-    made = machine(tmp_path)
+    host = machine(tmp_path)
     text = r'{"mcpServers": {"a": {"command": "x", "args": ["\ud800"]}}}'
-    put(made.home / ".cursor" / "mcp.json", text)
-    merger = plan_import(tmp_path / "toolcrib.json", discover_servers(made).servers, {})
+    put(host.home / ".cursor" / "mcp.json", text)
+    merger = plan_import(tmp_path / "toolcrib.json", discover_servers(host).servers, {})
     assert rb'"\ud800"' in merger.after

@@ -27,14 +27,14 @@ _COMMAND = ["/bin/toolcrib", "stdio", "--config", "/home/me/toolcrib.json"]
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> HostSystem:
-    made = machine(tmp_path)
-    put_all(made)
-    return made
+def host(tmp_path: Path) -> HostSystem:
+    host = machine(tmp_path)
+    put_all(host)
+    return host
 
 
-def _place(made: HostSystem, client: str) -> ClientFile:
-    return next(place for place in list_client_files(made) if place.client == client)
+def _place(host: HostSystem, client: str) -> ClientFile:
+    return next(place for place in list_client_files(host) if place.client == client)
 
 
 def _apply(place: ClientFile, *names: str) -> Path:
@@ -65,8 +65,8 @@ _SERVERS = {
 
 
 @pytest.mark.parametrize("client", _SERVERS)
-def test_rewrite_and_restore_keep_every_byte(made: HostSystem, client: str) -> None:
-    place = _place(made, client)
+def test_rewrite_and_restore_keep_every_byte(host: HostSystem, client: str) -> None:
+    place = _place(host, client)
     before = place.path.read_bytes()
     backup = _apply(place, *_SERVERS[client])
     entry = {"command": _COMMAND[0], "args": _COMMAND[1:]}
@@ -82,8 +82,8 @@ def test_rewrite_and_restore_keep_every_byte(made: HostSystem, client: str) -> N
     assert _undo(place) is None
 
 
-def test_servers_that_were_not_imported_stay(made: HostSystem) -> None:
-    place = _place(made, "vscode")
+def test_servers_that_were_not_imported_stay(host: HostSystem) -> None:
+    place = _place(host, "vscode")
     _apply(place, "perplexity")
     text = place.path.read_text(encoding="utf-8")
     assert "// Asked for once." in text
@@ -92,8 +92,8 @@ def test_servers_that_were_not_imported_stay(made: HostSystem) -> None:
     assert list(_section(place)) == ["learn", ENTRY_NAME]
 
 
-def test_rewrite_keeps_the_rest_of_the_codex_file(made: HostSystem) -> None:
-    place = _place(made, "codex")
+def test_rewrite_keeps_the_rest_of_the_codex_file(host: HostSystem) -> None:
+    place = _place(host, "codex")
     _apply(place, "context7", "figma")
     after = tomllib.loads(place.path.read_text(encoding="utf-8"))
     before = tomllib.loads(CODEX)
@@ -102,26 +102,26 @@ def test_rewrite_keeps_the_rest_of_the_codex_file(made: HostSystem) -> None:
     assert after == before
 
 
-def test_entry_is_added_once(made: HostSystem) -> None:
-    place = _place(made, "gemini")
+def test_entry_is_added_once(host: HostSystem) -> None:
+    place = _place(host, "gemini")
     _apply(place, "python")
     first = place.path.read_bytes()
     _apply(place, "http")
     assert list(_section(place)) == [ENTRY_NAME]
-    # And each undo goes one step back.
+    # Each undo restores the previous version.
     assert _undo(place)
     assert place.path.read_bytes() == first
     assert _undo(place)
     assert list(_section(place)) == ["python", "http"]
 
 
-def test_restore_keeps_later_edits(made: HostSystem) -> None:
-    place = _place(made, "claude-code")
-    project: JsonPath = ("projects", str(made.project_folder), "mcpServers")
+def test_restore_keeps_later_edits(host: HostSystem) -> None:
+    place = _place(host, "claude-code")
+    project: JsonPath = ("projects", str(host.project_folder), "mcpServers")
     sections: dict[JsonPath, Collection[str]] = {place.section: ["sentry"], project: ["local"]}
     apply_rewrite(plan_rewrite(place, sections, _COMMAND))
     text = place.path.read_text(encoding="utf-8")
-    assert json.loads(text)["projects"][str(made.project_folder)]["mcpServers"] == {}
+    assert json.loads(text)["projects"][str(host.project_folder)]["mcpServers"] == {}
     changed = text.replace('"numStartups": 42', '"numStartups": 43')
     changed = changed.replace('"mcpServers": {', '"mcpServers": {"new": {"command": "n"},', 1)
     place.path.write_text(changed, encoding="utf-8")
@@ -132,12 +132,12 @@ def test_restore_keeps_later_edits(made: HostSystem) -> None:
     assert after["numStartups"] == 43
     assert list(after["mcpServers"]) == ["new", "airtable", "sentry"]
     assert after["mcpServers"]["sentry"] == {"type": "http", "url": "https://mcp.sentry.dev/mcp"}
-    local = after["projects"][str(made.project_folder)]["mcpServers"]["local"]
+    local = after["projects"][str(host.project_folder)]["mcpServers"]["local"]
     assert local == {"command": "./server.py", "args": ["--here"]}
 
 
-def test_restore_keeps_later_edits_of_the_codex_file(made: HostSystem) -> None:
-    place = _place(made, "codex")
+def test_restore_keeps_later_edits_of_the_codex_file(host: HostSystem) -> None:
+    place = _place(host, "codex")
     _apply(place, "context7", "figma")
     with place.path.open("a", encoding="utf-8") as file:
         file.write("\n[tui]\nnotifications = true\n")
@@ -150,8 +150,8 @@ def test_restore_keeps_later_edits_of_the_codex_file(made: HostSystem) -> None:
     assert after == before
 
 
-def test_restore_works_without_our_entry(made: HostSystem) -> None:
-    place = _place(made, "cursor")
+def test_restore_works_without_our_entry(host: HostSystem) -> None:
+    place = _place(host, "cursor")
     _apply(place, "github", "files", "events")
     place.path.write_text('{"mcpServers": {"toolcrib": {"command": "mine"}}}', encoding="utf-8")
     assert _undo(place)
@@ -159,8 +159,8 @@ def test_restore_works_without_our_entry(made: HostSystem) -> None:
     assert _section(place)[ENTRY_NAME] == {"command": "mine"}
 
 
-def test_restore_recreates_a_deleted_file(made: HostSystem) -> None:
-    place = _place(made, "cursor")
+def test_restore_recreates_a_deleted_file(host: HostSystem) -> None:
+    place = _place(host, "cursor")
     before = place.path.read_bytes()
     _apply(place, "github")
     place.path.unlink()
@@ -169,12 +169,12 @@ def test_restore_recreates_a_deleted_file(made: HostSystem) -> None:
 
 
 def test_foreign_server_named_toolcrib_is_not_overwritten(tmp_path: Path) -> None:
-    made = machine(tmp_path)
-    place = _place(made, "cursor")
+    host = machine(tmp_path)
+    place = _place(host, "cursor")
     put(place.path, '{"mcpServers": {"toolcrib": {"command": "x"}, "a": {"command": "y"}}}')
     with pytest.raises(InvalidConfig, match="there is another server called toolcrib; rename it"):
         plan_rewrite(place, {place.section: ["a"]}, _COMMAND)
-    # If it was brought into ours, its place is free.
+    # After that server has been imported, its entry can be replaced.
     before = place.path.read_bytes()
     _apply(place, "toolcrib", "a")
     assert list(_section(place)) == [ENTRY_NAME]
@@ -186,19 +186,19 @@ def test_foreign_server_named_toolcrib_is_not_overwritten(tmp_path: Path) -> Non
     assert _section(place) == {"toolcrib": {"command": "x"}, "a": {"command": "y"}}
 
 
-def test_restore_recreates_a_deleted_section(made: HostSystem) -> None:
-    place = _place(made, "claude-code")
-    project: JsonPath = ("projects", str(made.project_folder), "mcpServers")
+def test_restore_recreates_a_deleted_section(host: HostSystem) -> None:
+    place = _place(host, "claude-code")
+    project: JsonPath = ("projects", str(host.project_folder), "mcpServers")
     apply_rewrite(plan_rewrite(place, {place.section: ["sentry"], project: ["local"]}, _COMMAND))
     place.path.write_text('{"numStartups": 1}', encoding="utf-8")
     assert _undo(place, [project])
     after = json.loads(place.path.read_text(encoding="utf-8"))
     assert list(after["mcpServers"]) == ["sentry", "airtable"]
-    assert list(after["projects"][str(made.project_folder)]["mcpServers"]) == ["local"]
+    assert list(after["projects"][str(host.project_folder)]["mcpServers"]) == ["local"]
 
 
-def test_failed_restore_keeps_file_and_backup(made: HostSystem) -> None:
-    place = _place(made, "codex")
+def test_failed_restore_keeps_file_and_backup(host: HostSystem) -> None:
+    place = _place(host, "codex")
     backup = _apply(place, "context7", "figma")
     text = 'mcp_servers = { toolcrib = { command = "toolcrib" } }\n'
     put(place.path, text)
@@ -218,8 +218,8 @@ def test_failed_restore_keeps_file_and_backup(made: HostSystem) -> None:
     ],
 )
 def test_unsupported_layout_is_rejected(tmp_path: Path, text: str) -> None:
-    made = machine(tmp_path)
-    place = _place(made, "codex")
+    host = machine(tmp_path)
+    place = _place(host, "codex")
     put(place.path, text)
     with pytest.raises(InvalidConfig) as caught:
         plan_rewrite(place, {place.section: ["a"]}, _COMMAND)
@@ -228,8 +228,8 @@ def test_unsupported_layout_is_rejected(tmp_path: Path, text: str) -> None:
 
 
 def test_rewrite_keeps_crlf_and_byte_order_mark(tmp_path: Path) -> None:
-    made = machine(tmp_path)
-    place = _place(made, "cursor")
+    host = machine(tmp_path)
+    place = _place(host, "cursor")
     put(place.path, '\ufeff{\r\n  "mcpServers": {\r\n    "a": {"command": "x"}\r\n  }\r\n}\r\n')
     _apply(place, "a")
     after = place.path.read_bytes()
@@ -238,16 +238,16 @@ def test_rewrite_keeps_crlf_and_byte_order_mark(tmp_path: Path) -> None:
 
 
 def test_binary_file_is_rejected(tmp_path: Path) -> None:
-    made = machine(tmp_path)
-    place = _place(made, "cursor")
+    host = machine(tmp_path)
+    place = _place(host, "cursor")
     place.path.parent.mkdir(parents=True)
     place.path.write_bytes(b'{"mcpServers": {"\xff": {}}}')
     with pytest.raises(InvalidConfig, match="is not UTF-8 text; save it as UTF-8"):
         plan_rewrite(place, {place.section: []}, _COMMAND)
 
 
-def test_failed_write_removes_the_backup(made: HostSystem) -> None:
-    place = _place(made, "cursor")
+def test_failed_write_removes_the_backup(host: HostSystem) -> None:
+    place = _place(host, "cursor")
     planned = plan_rewrite(place, {place.section: ["github"]}, _COMMAND)
     put(place.path, "{}")
     with pytest.raises(InvalidConfig, match="another program changed it meanwhile"):
