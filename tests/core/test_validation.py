@@ -144,7 +144,7 @@ def test_exponential_alternatives_are_rejected_before_validation() -> None:
         find_problems(_fan(60), {"a": 1})
 
 
-def _nested(levels: int) -> object:
+def _nest_value(levels: int) -> object:
     value: object = 1
     for _ in range(levels):
         value = {"a": [value]}
@@ -171,7 +171,7 @@ def test_recursive_references_are_counted_in_every_notation(
 ) -> None:
     schema = {"$schema": "http://json-schema.org/draft-07/schema#", "oneOf": [inner, inner]}
     with pytest.raises(InvalidSchema):
-        find_problems(schema, _nested(60))
+        find_problems(schema, _nest_value(60))
 
 
 _OLDER = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -211,14 +211,14 @@ def _twice(again: dict[str, Any]) -> dict[str, Any]:
         {"$anchor": "list", **_twice({"$ref": "#list"})},
         {"$dynamicAnchor": "list", **_twice({"$dynamicRef": "#list"})},
         {"$schema": "https://json-schema.org/draft/2019-09/schema", **_twice({"$recursiveRef": "#"})},
-        # The same address twice, the second time where it is none.
+        # The same $id twice; the second one is in an example, where it has no effect.
         {"$id": "list", "examples": [{"$id": "list"}], **_twice({"$ref": "list"})},
-        # A part with an address of its own, in which the path means another place.
+        # A subschema with its own $id, in which the same path refers to another definition.
         {
             "$defs": {"list": {}},
             "allOf": [{"$id": "own", "$ref": "#/$defs/list", "$defs": {"list": _twice({"$ref": "#/$defs/list"})}}],
         },
-        # A part with what is an address in the fourth version alone, which it says it is of.
+        # A subschema that declares draft 4, in which `id` sets the base URI.
         {
             "definitions": {"list": {}},
             "properties": {
@@ -235,9 +235,9 @@ def _twice(again: dict[str, Any]) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_list_schema_that_refers_to_itself_twice_is_counted(schema: dict[str, Any]) -> None:
-    assert isinstance(find_problems(schema, _nested(5)), tuple)
+    assert isinstance(find_problems(schema, _nest_value(5)), tuple)
     with pytest.raises(InvalidSchema, match="would take over"):
-        find_problems(schema, _nested(60))
+        find_problems(schema, _nest_value(60))
 
 
 def _objects(levels: int) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def test_deeply_nested_schema_or_arguments_are_rejected() -> None:
         deep = {"properties": {"a": deep}}
     with pytest.raises(InvalidSchema):
         find_problems(deep, {})
-    assert isinstance(find_problems({"type": "object"}, _nested(400)), tuple)
+    assert isinstance(find_problems({"type": "object"}, _nest_value(400)), tuple)
 
 
 _JSON = st.recursive(
