@@ -40,7 +40,7 @@ from toolcrib.frameworks.langchain import ToolcribMiddleware
 from toolcrib.session.disclosure import Disclosure
 
 
-class Forecast(BaseModel):
+class WeatherForecast(BaseModel):
     """What the weather will be."""
 
     city: str
@@ -223,16 +223,19 @@ def test_thread_stored_by_another_version_starts_a_new_session() -> None:
 
 
 def test_structured_output_works() -> None:
-    turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall("Forecast", {"city": "Rome"}))]
+    turns = [
+        Turn(search_call("weather", limit=1)),
+        Turn(ToolCall("WeatherForecast", {"city": "Rome"})),
+    ]
     with ScriptedModel(turns) as model:
         agent = create_agent(
             _llm(model),
             TOOLS,
             middleware=[ToolcribMiddleware(engine=build_lexical_engine)],
-            response_format=ToolStrategy(Forecast),
+            response_format=ToolStrategy(WeatherForecast),
         )
-        assert agent.invoke(ASKED)["structured_response"] == Forecast(city="Rome")
-        assert model.requests[1].tool_names == (SEARCH, "get_weather", "Forecast")
+        assert agent.invoke(ASKED)["structured_response"] == WeatherForecast(city="Rome")
+        assert model.requests[1].tool_names == (SEARCH, "get_weather", "WeatherForecast")
 
 
 def test_tools_are_converted_once() -> None:

@@ -88,12 +88,12 @@ def test_result_of_a_call_notes_evicted_tools() -> None:
 
 
 def test_rights_depend_on_the_run() -> None:
-    def allowed(runtime: Any) -> Any:
+    def select_rights(runtime: Any) -> Any:
         return None if runtime.context == "chief" else lambda tool: tool.name != "refund_charge"
 
     with ScriptedModel([Turn(search_call("refund")), Turn(REFUND), Turn("Hi.")] * 2) as model:
         agent = create_agent(
-            _llm(model), office.tools(), allowed=allowed, engine=build_lexical_engine
+            _llm(model), office.tools(), allowed=select_rights, engine=build_lexical_engine
         ).compile()
         for user in ("chief", "clerk"):
             agent.invoke(ASKED, context=user)

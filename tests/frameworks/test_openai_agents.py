@@ -229,11 +229,11 @@ def test_few_tools_are_all_visible_except_explicitly_deferred_ones() -> None:
     _, requests = _run([Turn("Hi.")], few)
     assert requests[0].tool_names == ("get_weather", "send_email", "refund_charge")
 
-    async def deferred(llm: Any) -> None:
+    async def act(llm: Any) -> None:
         refund = function_tool(office.refund_charge, defer_loading=True)
         await Runner.run(_agent(llm, [*TOOLS[:2], refund]), office.TASK)
 
-    _, requests = _run([Turn(search_call("refund")), Turn("Hi.")], deferred)
+    _, requests = _run([Turn(search_call("refund")), Turn("Hi.")], act)
     assert requests[0].tool_names == (SEARCH, "get_weather", "send_email")
     assert requests[1].tool_names == (SEARCH, "get_weather", "send_email", "refund_charge")
 

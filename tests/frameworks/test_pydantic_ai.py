@@ -135,14 +135,14 @@ def test_concurrent_runs_are_isolated() -> None:
 
 
 def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
-    def allowed(ctx: Any) -> Any:
+    def select_rights(ctx: Any) -> Any:
         return None if ctx.deps == "chief" else lambda tool: tool.name != "refund_charge"
 
     turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
-    requests = _run(turns, deps="clerk", allowed=allowed)
+    requests = _run(turns, deps="clerk", allowed=select_rights)
     assert "refund_charge" not in found_names(requests[1])
     assert 'There is no tool "refund_charge"' in requests[2].results[0]
-    requests = _run(turns, deps="chief", allowed=allowed)
+    requests = _run(turns, deps="chief", allowed=select_rights)
     assert found_names(requests[1]) == ["refund_charge"]
     assert "refunded" in requests[2].results[0]
 
