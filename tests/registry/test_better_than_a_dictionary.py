@@ -85,7 +85,8 @@ def test_replacing_a_tool_drops_old_words_and_keeps_usage() -> None:
 
 
 def test_ties_are_in_order_of_registration() -> None:
-    # A set of words has a different order in every process, and so have the ties of `Plain`.
+    # The iteration order of a set of words differs between processes, so the order of ties in
+    # `Plain` does too.
     for names in (["alpha", "beta", "gamma"], ["gamma", "beta", "alpha"]):
         _, registry = both(*((name, "cut the glass") for name in names))
         assert find_names(registry, "cut glass") == names

@@ -152,12 +152,12 @@ def test_forked_process_has_its_own_loop() -> None:
 # ---------------------------------------------------------------------------------------- results
 
 
-class Address(BaseModel):
+class StreetAddress(BaseModel):
     street: str
 
 
 @dataclass
-class Parcel:
+class WeighedParcel:
     grams: int
 
 
@@ -168,8 +168,8 @@ class Parcel:
         ({"größe": "zwölf"}, '{"größe":"zwölf"}'),
         (None, "null"),
         ([1, True, None], "[1,true,null]"),
-        (Address(street="High"), '{"street":"High"}'),
-        ([Parcel(5)], '[{"grams":5}]'),
+        (StreetAddress(street="High"), '{"street":"High"}'),
+        ([WeighedParcel(5)], '[{"grams":5}]'),
         (date(2026, 1, 2), '"2026-01-02"'),
         ([float("nan")], '["NaN"]'),
         (threading.Lock, '"<built-in function allocate_lock>"'),
