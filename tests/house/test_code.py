@@ -1,4 +1,4 @@
-"""Rules of the house that are about the code as a whole."""
+"""Rules for the whole package: public names, module sizes and imports."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 import toolcrib
 
 ROOT = Path(__file__).parents[2]
-LONGEST_MODULE = 500
+MAX_MODULE_LINES = 500
 
 
-def test_the_public_names_are_these_and_no_others() -> None:
+def test_package_exports_the_expected_names() -> None:
     assert toolcrib.__all__ == [
         "Catalog",
         "Explanation",
@@ -34,13 +34,13 @@ def test_the_public_names_are_these_and_no_others() -> None:
         getattr(toolcrib, "Nothing")  # noqa: B009
 
 
-def test_no_module_is_longer_than_one_can_read_at_a_sitting() -> None:
+def test_no_module_exceeds_the_line_limit() -> None:
     for path in [*ROOT.glob("src/**/*.py"), *ROOT.glob("tests/**/*.py")]:
         lines = len(path.read_text(encoding="utf-8").splitlines())
-        assert lines <= LONGEST_MODULE, f"{path.relative_to(ROOT)} has {lines} lines"
+        assert lines <= MAX_MODULE_LINES, f"{path.relative_to(ROOT)} has {lines} lines"
 
 
-_WORLDLY = ["asyncio", "click", "http.client", "socket", "sqlite3", "ssl", "subprocess"]
+_IO_MODULES = ["asyncio", "click", "http.client", "socket", "sqlite3", "ssl", "subprocess"]
 _SCRIPT = """
 import sys, numpy
 before = set(sys.modules)
@@ -50,16 +50,16 @@ print(*sorted(set(sys.modules) - before))
 """
 
 
-def test_searching_imports_nothing_that_talks_to_the_world() -> None:
+def test_search_imports_no_io_modules() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
     ).stdout
     imported = printed.split()
     assert "toolcrib.search.engine" in imported
-    assert not set(imported) & set(_WORLDLY)
+    assert not set(imported) & set(_IO_MODULES)
 
 
-def test_importing_the_package_does_nothing() -> None:
+def test_importing_the_package_does_not_import_numpy() -> None:
     script = "import sys; import toolcrib; print('numpy' in sys.modules)"
     printed = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

@@ -1,4 +1,4 @@
-"""What the documents say is so: snippets run, links lead somewhere, help texts are the real ones."""
+"""The documentation is correct: snippets run, links resolve, help texts match the commands."""
 
 from __future__ import annotations
 
@@ -51,20 +51,20 @@ def test_every_python_block_runs(
 
 
 def _configurations(page: Path) -> list[dict[str, Any]]:
-    """The JSON blocks of a page that have a key of toolcrib.json."""
+    """Return the JSON blocks of a page that have a key of toolcrib.json."""
     blocks = [parse_jsonc(page.name, block).value for block in _JSON.findall(_read(page))]
     return [one for one in blocks if isinstance(one, dict) and one.keys() & set(KNOWN_KEYS)]
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if _configurations(p)], ids=_name)
-def test_every_configuration_can_be_read(page: Path) -> None:
-    for told in _configurations(page):
+def test_every_configuration_is_valid(page: Path) -> None:
+    for document in _configurations(page):
         parse_config(
-            told, {name: f"a secret of {name}" for name in collect_required_variables(told)}
+            document, {name: f"a secret of {name}" for name in collect_required_variables(document)}
         )
 
 
-def test_the_readme_shows_a_configuration() -> None:
+def test_readme_shows_a_configuration() -> None:
     assert _configurations(ROOT / "README.md")
 
 
@@ -74,7 +74,7 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_resolves(page: Path) -> None:
     for link in _LINK.findall(_FENCED.sub("", _read(page))):
         if link.startswith(("https://", "http://", "mailto:")):
             continue
@@ -111,7 +111,7 @@ def test_every_command_has_its_help_in_the_docs() -> None:
     assert commands == {"toolcrib --help", *(f"toolcrib {name} --help" for name in names)}
 
 
-def test_the_changelog_tells_of_this_version() -> None:
+def test_changelog_starts_with_the_current_version() -> None:
     found = re.search(r"^## (\S+)", _read(ROOT / "CHANGELOG.md"), re.MULTILINE)
     assert found
     assert found[1] == toolcrib.__version__

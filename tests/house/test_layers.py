@@ -1,4 +1,4 @@
-"""Each import contract is seen to fail when it is broken."""
+"""Each import contract fails when a module violates it."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _lint(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> Path:
+def package_copy(tmp_path: Path) -> Path:
     shutil.copytree(ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("data", "*.pyc"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     return tmp_path
 
 
-def test_the_house_stands(house: Path) -> None:
-    result = _lint(house)
+def test_unchanged_package_keeps_all_contracts(package_copy: Path) -> None:
+    result = _lint(package_copy)
     assert result.returncode == 0, result.stdout
 
 
@@ -77,22 +77,24 @@ CASES = [
 
 
 @pytest.mark.parametrize(("module", "line", "contract"), CASES)
-def test_a_broken_contract_is_seen(house: Path, module: str, line: str, contract: str) -> None:
-    path = house / "src" / "toolcrib" / module
+def test_violation_breaks_the_contract(
+    package_copy: Path, module: str, line: str, contract: str
+) -> None:
+    path = package_copy / "src" / "toolcrib" / module
     with path.open("a", encoding="utf-8") as file:
         file.write(f"\n{line}\n")
-    result = _lint(house)
+    result = _lint(package_copy)
     assert result.returncode == 1
     broken = [line for line in result.stdout.splitlines() if " BROKEN" in line]
     assert any(line.startswith((f"{contract} ", f"{contract}:")) for line in broken), result.stdout
 
 
-def test_every_contract_is_seen_to_fail() -> None:
+def test_every_contract_has_a_violation_case() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     broken = {contract for _, _, contract in CASES}
-    unseen = [one["name"] for one in contracts if one["name"].partition(":")[0] not in broken]
-    assert unseen == []
+    untested = [one["name"] for one in contracts if one["name"].partition(":")[0] not in broken]
+    assert untested == []
 
 
 def test_architecture_page_shows_the_contracts() -> None:
