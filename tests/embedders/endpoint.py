@@ -63,7 +63,7 @@ def error_reply(status: int, message: str, **headers: str) -> Reply:
 def serve_endpoint() -> Iterator[Endpoint]:
     endpoint = Endpoint()
 
-    class Handler(BaseHTTPRequestHandler):
+    class EmbeddingsHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             endpoint.requests.append(request | {"path": self.path})
@@ -80,7 +80,7 @@ def serve_endpoint() -> Iterator[Endpoint]:
         def log_message(self, *_: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), EmbeddingsHandler)
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     endpoint.url = f"http://127.0.0.1:{server.server_port}/v1"

@@ -69,7 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(folder: Path) -> Iterator[GatewayProcess]:
+def gateway(folder: Path) -> Iterator[GatewayProcess]:
     config = write_json(folder / "toolcrib.json", CONFIG)
     with running_gateway(folder, "--config", str(config), "--json-log") as gateway:
         wait_until(lambda: gateway.servers(ADMIN)["office"]["state"] == "started")
@@ -81,72 +81,72 @@ def served(folder: Path) -> Iterator[GatewayProcess]:
 @pytest.mark.parametrize(
     "path", ["/mcp", "/mcp/p/writer", "/api/servers", "/api/tools", "/metrics", "/openapi.json"]
 )
-def test_request_without_a_key_is_rejected(served: GatewayProcess, path: str) -> None:
-    reply = served.request(path)
+def test_request_without_a_key_is_rejected(gateway: GatewayProcess, path: str) -> None:
+    reply = gateway.request(path)
     assert reply.status == 401
     assert "office" not in reply.text
-    assert served.request(path, "a-key-of-nobody").status == 401
+    assert gateway.request(path, "a-key-of-nobody").status == 401
 
 
 def test_health_is_public_but_its_reasons_need_a_key(
-    served: GatewayProcess,
+    gateway: GatewayProcess,
 ) -> None:
-    assert served.request("/health").json == {"status": "degraded", "reasons": []}
-    told = served.request("/health", ADMIN).json
+    assert gateway.request("/health").json == {"status": "degraded", "reasons": []}
+    told = gateway.request("/health", ADMIN).json
     assert told["status"] == "degraded"
     assert [reason for reason in told["reasons"] if reason.startswith("broken is not reachable")]
 
 
-def test_profile_sees_only_its_own_servers_in_health(served: GatewayProcess) -> None:
-    assert served.request("/health", WRITER).json["reasons"] == []
-    reply = served.request("/metrics", WRITER)
+def test_profile_sees_only_its_own_servers_in_health(gateway: GatewayProcess) -> None:
+    assert gateway.request("/health", WRITER).json["reasons"] == []
+    reply = gateway.request("/metrics", WRITER)
     assert (reply.status, "vault" in reply.text) == (403, False)
 
 
-def test_unknown_host_name_is_rejected(served: GatewayProcess) -> None:
-    assert served.request("/api/servers", ADMIN, Host="evil.example").status == 403
-    assert served.request("/api/servers", ADMIN, Origin="https://evil.example").status == 403
+def test_unknown_host_name_is_rejected(gateway: GatewayProcess) -> None:
+    assert gateway.request("/api/servers", ADMIN, Host="evil.example").status == 403
+    assert gateway.request("/api/servers", ADMIN, Origin="https://evil.example").status == 403
 
 
-def test_servers_are_listed_with_states_and_tools(served: GatewayProcess) -> None:
-    office = served.servers(ADMIN)["office"]
+def test_servers_are_listed_with_states_and_tools(gateway: GatewayProcess) -> None:
+    office = gateway.servers(ADMIN)["office"]
     assert office["tools"] == 3
     assert office["tokens"] > 0
     assert office["transport"] == "stdio"
-    assert served.servers(ADMIN)["broken"]["state"] == "configured"
+    assert gateway.servers(ADMIN)["broken"]["state"] == "configured"
 
 
-def test_key_with_a_profile_sees_only_its_tools(served: GatewayProcess) -> None:
-    assert list(served.servers(WRITER)) == ["office"]
-    tools = served.request("/api/tools", WRITER).json
+def test_key_with_a_profile_sees_only_its_tools(gateway: GatewayProcess) -> None:
+    assert list(gateway.servers(WRITER)) == ["office"]
+    tools = gateway.request("/api/tools", WRITER).json
     assert {tool["server"] for tool in tools["tools"]} == {"office"}
-    assert served.request("/api/stats", WRITER).json["tools"] == tools["total"] == 3
-    found = served.request("/api/search?query=echo", WRITER).json
+    assert gateway.request("/api/stats", WRITER).json["tools"] == tools["total"] == 3
+    found = gateway.request("/api/search?query=echo", WRITER).json
     assert [hit["tool"]["name"] for hit in found["hits"]] == ["office___echo"]
-    listed = served.request("/mcp", WRITER, request("tools/list")).text
+    listed = gateway.request("/mcp", WRITER, request("tools/list")).text
     assert "vault" not in listed
 
 
-def test_profile_sets_the_search_threshold(served: GatewayProcess) -> None:
+def test_profile_sets_the_search_threshold(gateway: GatewayProcess) -> None:
     asked = "/api/search?query=write%20a%20letter"
-    found, picky = served.request(asked, ADMIN).json, served.request(asked, WRITER).json
+    found, picky = gateway.request(asked, ADMIN).json, gateway.request(asked, WRITER).json
     assert (found["confident"], picky["confident"]) == (True, False)
     assert found["hits"][0]["tool"] == picky["hits"][0]["tool"]
-    assert served.request("/api/search?query=echo", WRITER).json["confident"]
+    assert gateway.request("/api/search?query=echo", WRITER).json["confident"]
 
 
-def test_key_with_a_profile_cannot_use_another_profile(served: GatewayProcess) -> None:
+def test_key_with_a_profile_cannot_use_another_profile(gateway: GatewayProcess) -> None:
     listed = request("tools/list")
-    assert served.request("/mcp/p/writer", WRITER, listed).status == 200
-    assert served.request("/mcp/p/writer", ADMIN, listed).status == 200
-    assert served.request("/mcp/p/other", WRITER, listed).status == 403
+    assert gateway.request("/mcp/p/writer", WRITER, listed).status == 200
+    assert gateway.request("/mcp/p/writer", ADMIN, listed).status == 200
+    assert gateway.request("/mcp/p/other", WRITER, listed).status == 403
 
 
-def test_tools_are_listed_in_pages(served: GatewayProcess) -> None:
-    first = served.request("/api/tools?limit=1&offset=1", ADMIN).json
+def test_tools_are_listed_in_pages(gateway: GatewayProcess) -> None:
+    first = gateway.request("/api/tools?limit=1&offset=1", ADMIN).json
     assert [tool["name"] for tool in first["tools"]] == ["office___fail"]
     assert first["total"] == 4
-    assert served.request("/api/tools?server=vault", ADMIN).json["total"] == 1
+    assert gateway.request("/api/tools?server=vault", ADMIN).json["total"] == 1
 
 
 @pytest.mark.parametrize(
@@ -158,24 +158,24 @@ def test_tools_are_listed_in_pages(served: GatewayProcess) -> None:
         ("tools?limit=%D9%A3", "`limit` must be an integer"),
     ],
 )
-def test_invalid_parameter_is_an_error(served: GatewayProcess, query: str, says: str) -> None:
-    reply = served.request(f"/api/{query}", ADMIN)
+def test_invalid_parameter_is_an_error(gateway: GatewayProcess, query: str, says: str) -> None:
+    reply = gateway.request(f"/api/{query}", ADMIN)
     assert reply.status == 400
     assert says in reply.json["error"]
 
 
-def test_unknown_path_is_a_json_error(served: GatewayProcess) -> None:
-    reply = served.request("/api/nothing", ADMIN)
+def test_unknown_path_is_a_json_error(gateway: GatewayProcess) -> None:
+    reply = gateway.request("/api/nothing", ADMIN)
     assert reply.status == 404
     assert reply.json == {"error": "unknown path; see /openapi.json"}
 
 
-def test_responses_match_the_openapi_description(served: GatewayProcess) -> None:
-    described = served.request("/openapi.json", ADMIN).json
+def test_responses_match_the_openapi_description(gateway: GatewayProcess) -> None:
+    described = gateway.request("/openapi.json", ADMIN).json
     assert described["openapi"] == "3.1.0"
     for path, operations in described["paths"].items():
         asked = f"{path}?query=write%20a%20letter" if path == "/api/search" else path
-        reply = served.request(asked, ADMIN)
+        reply = gateway.request(asked, ADMIN)
         assert reply.status == 200
         content = operations["get"]["responses"]["200"]["content"]
         (kind,) = content
@@ -183,14 +183,14 @@ def test_responses_match_the_openapi_description(served: GatewayProcess) -> None
         if kind == "application/json":
             schema = {**content[kind]["schema"], "components": described["components"]}
             jsonschema_rs.validator_for(schema).validate(reply.json)
-    wrong = served.request("/api/search", ADMIN)
+    wrong = gateway.request("/api/search", ADMIN)
     error = {"$ref": "#/components/schemas/Error", "components": described["components"]}
     jsonschema_rs.validator_for(error).validate(wrong.json)
 
 
-def test_prometheus_metrics_count_calls_and_searches(served: GatewayProcess) -> None:
+def test_prometheus_metrics_count_calls_and_searches(gateway: GatewayProcess) -> None:
     def figures() -> dict[str, float]:
-        lines = served.request("/metrics", ADMIN).text.splitlines()
+        lines = gateway.request("/metrics", ADMIN).text.splitlines()
         pairs = (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
         return {name: float(value) for name, value in pairs}
 
@@ -198,11 +198,11 @@ def test_prometheus_metrics_count_calls_and_searches(served: GatewayProcess) -> 
     assert before['toolcrib_servers{state="started"}'] == 2
     assert before["toolcrib_servers_unreachable"] == 1
     assert before['toolcrib_tools{server="office"}'] == 3
-    served.request(
+    gateway.request(
         "/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"})
     )
-    served.request("/mcp", ADMIN, request("tools/call", name="office___fail", arguments={}))
-    served.request(
+    gateway.request("/mcp", ADMIN, request("tools/call", name="office___fail", arguments={}))
+    gateway.request(
         "/mcp", ADMIN, request("tools/call", name="search_tools", arguments={"query": "x"})
     )
     after = figures()
@@ -216,35 +216,35 @@ def test_prometheus_metrics_count_calls_and_searches(served: GatewayProcess) -> 
     assert after['toolcrib_http_requests_total{door="/mcp",status="200"}'] >= 3
 
 
-def test_saved_tokens_are_counted(served: GatewayProcess) -> None:
+def test_saved_tokens_are_counted(gateway: GatewayProcess) -> None:
     def counts() -> dict[str, int]:
-        counted: dict[str, int] = served.request("/api/stats", ADMIN).json["counts"]
+        counted: dict[str, int] = gateway.request("/api/stats", ADMIN).json["counts"]
         return counted
 
     before = counts().get("listings", 0)
-    served.request("/mcp", ADMIN, request("tools/list"))
+    gateway.request("/mcp", ADMIN, request("tools/list"))
     wait_until(lambda: counts().get("listings", 0) > before)
     told = counts()
     sent = told["tokens_listed"] + told["tokens_found"]
     assert told["tokens_saved"] == told["tokens_of_all"] - sent
 
 
-def test_session_belongs_to_the_key_that_opened_it(served: GatewayProcess) -> None:
-    opened = served.request("/mcp", ADMIN, HELLO)
+def test_session_belongs_to_the_key_that_opened_it(gateway: GatewayProcess) -> None:
+    opened = gateway.request("/mcp", ADMIN, HELLO)
     session = opened.headers["mcp-session-id"]
     marks = {"mcp_session_id": session, "mcp_protocol_version": "2025-11-25"}
-    assert served.request("/mcp", ADMIN, request("tools/list"), **marks).status == 200
-    stolen = served.request("/mcp", WRITER, request("tools/list"), **marks)
+    assert gateway.request("/mcp", ADMIN, request("tools/list"), **marks).status == 200
+    stolen = gateway.request("/mcp", WRITER, request("tools/list"), **marks)
     assert stolen.status == 404
     assert "echo" not in stolen.text
 
 
-def test_log_is_json_without_secrets(served: GatewayProcess) -> None:
-    wait_until(lambda: "last line on stderr" in (served.servers(ADMIN)["broken"]["trouble"] or ""))
+def test_log_is_json_without_secrets(gateway: GatewayProcess) -> None:
+    wait_until(lambda: "last line on stderr" in (gateway.servers(ADMIN)["broken"]["trouble"] or ""))
     events: list[dict[str, Any]] = []
 
     def is_admin_request_logged() -> bool:
-        lines = served.read_log().splitlines()
+        lines = gateway.read_log().splitlines()
         events[:] = [json.loads(line) for line in lines if line.startswith("{")]
         return any(
             event["message"].startswith("GET /api/tools")
@@ -253,39 +253,39 @@ def test_log_is_json_without_secrets(served: GatewayProcess) -> None:
             for event in events
         )
 
-    served.request("/api/tools", ADMIN)
+    gateway.request("/api/tools", ADMIN)
     wait_until(is_admin_request_logged)
     assert [event for event in events if event.get("server") == "broken"]
-    assert ADMIN not in served.read_log()
-    assert SECRET not in served.read_log()
-    assert SECRET not in served.request("/health", ADMIN).text
-    assert "last line on stderr: no: [redacted]" in served.servers(ADMIN)["broken"]["trouble"]
+    assert ADMIN not in gateway.read_log()
+    assert SECRET not in gateway.read_log()
+    assert SECRET not in gateway.request("/health", ADMIN).text
+    assert "last line on stderr: no: [redacted]" in gateway.servers(ADMIN)["broken"]["trouble"]
 
 
-def _is_rejected(served: GatewayProcess, key: str) -> bool:
+def _is_rejected(gateway: GatewayProcess, key: str) -> bool:
     try:
-        return served.request("/api/stats", key).status == 401
+        return gateway.request("/api/stats", key).status == 401
     except IncompleteRead:
         # The key was removed during the request, so its response was cut off.
         return False
 
 
 def test_configuration_change_takes_effect_immediately(
-    served: GatewayProcess, folder: Path
+    gateway: GatewayProcess, folder: Path
 ) -> None:
     path = folder / "toolcrib.json"
-    served.request(
+    gateway.request(
         "/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"})
     )
     servers = {"office": CONFIG["mcpServers"]["office"], "new": server_entry("ping", tag="new")}
     write_json(path, {**CONFIG, "mcpServers": servers})
-    wait_until(lambda: served.servers(ADMIN).get("new", {}).get("state") == "started")
-    assert list(served.servers(ADMIN)) == ["office", "new"]
-    assert served.servers(ADMIN)["office"]["calls"] >= 1, "it was left alone"
-    assert served.request("/api/search?query=new___ping", ADMIN).json["hits"]
-    assert "added new" in served.read_log()
+    wait_until(lambda: gateway.servers(ADMIN).get("new", {}).get("state") == "started")
+    assert list(gateway.servers(ADMIN)) == ["office", "new"]
+    assert gateway.servers(ADMIN)["office"]["calls"] >= 1, "it was left alone"
+    assert gateway.request("/api/search?query=new___ping", ADMIN).json["hits"]
+    assert "added new" in gateway.read_log()
 
-    # Keys come and go at once; what cannot change while it runs is said.
+    # A change of the keys takes effect immediately; a change that needs a restart is reported.
     keys = [*CONFIG["auth"]["keys"], {"key": "the-key-of-a-guest", "name": "guest"}]
     http = {"port": 1, "maxSessions": 7}
     says = "import os; raise SystemExit('I was given ' + os.environ['ITS_KEY'])"
@@ -293,34 +293,34 @@ def test_configuration_change_takes_effect_immediately(
     later = {**servers, "leaky": leaky}
     edited = {**CONFIG, "mcpServers": later, "auth": {"keys": keys}, "http": http}
     write_json(path, edited)
-    wait_until(lambda: served.request("/api/stats", "the-key-of-a-guest").status == 200)
+    wait_until(lambda: gateway.request("/api/stats", "the-key-of-a-guest").status == 200)
     notice = "restart the gateway to apply the changes of http"
-    assert served.request("/api/stats", ADMIN).json["notices"] == [notice]
-    assert notice in served.request("/health", ADMIN).json["reasons"]
-    assert served.request("/health", WRITER).json["reasons"] == []
+    assert gateway.request("/api/stats", ADMIN).json["notices"] == [notice]
+    assert notice in gateway.request("/health", ADMIN).json["reasons"]
+    assert gateway.request("/health", WRITER).json["reasons"] == []
     shown = subprocess.run(
-        [*COMMAND, "status", "--url", served.url, "--key", ADMIN],
+        [*COMMAND, "status", "--url", gateway.url, "--key", ADMIN],
         env=environment(),
         capture_output=True,
         text=True,
     )
     assert f"! {notice}" in shown.stdout, shown.stderr
-    assert notice in served.read_log()
-    wait_until(lambda: "I was given" in served.read_log())
-    assert "a-later-secret" not in served.read_log()
+    assert notice in gateway.read_log()
+    wait_until(lambda: "I was given" in gateway.read_log())
+    assert "a-later-secret" not in gateway.read_log()
     write_json(path, {**edited, "mcpServers": servers, "auth": CONFIG["auth"], "http": {}})
-    wait_until(lambda: _is_rejected(served, "the-key-of-a-guest"))
-    assert served.request("/api/stats", ADMIN).json["notices"] == []
+    wait_until(lambda: _is_rejected(gateway, "the-key-of-a-guest"))
+    assert gateway.request("/api/stats", ADMIN).json["notices"] == []
 
     path.write_text("{ this is no JSON", encoding="utf-8")
-    wait_until(lambda: "the edited configuration is not used" in served.read_log())
-    assert list(served.servers(ADMIN)) == ["office", "new"]
-    (notice,) = served.request("/api/stats", ADMIN).json["notices"]
+    wait_until(lambda: "the edited configuration is not used" in gateway.read_log())
+    assert list(gateway.servers(ADMIN)) == ["office", "new"]
+    (notice,) = gateway.request("/api/stats", ADMIN).json["notices"]
     assert notice.startswith("the edited configuration is not used")
 
     write_json(
         path, {**CONFIG, "mcpServers": {"office": server_entry("echo", "other", tag="office")}}
     )
-    wait_until(lambda: list(served.servers(ADMIN)) == ["office"])
-    wait_until(lambda: served.servers(ADMIN)["office"]["tools"] == 2)
-    assert served.request("/api/search?query=new___ping", ADMIN).json["confident"] is False
+    wait_until(lambda: list(gateway.servers(ADMIN)) == ["office"])
+    wait_until(lambda: gateway.servers(ADMIN)["office"]["tools"] == 2)
+    assert gateway.request("/api/search?query=new___ping", ADMIN).json["confident"] is False

@@ -39,7 +39,7 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture(scope="module")
-def served(
+def gateway(
     model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("models")
@@ -74,24 +74,24 @@ def served(
     ],
 )
 def test_llm_request_without_a_key_is_rejected(
-    served: GatewayProcess, model: ScriptedModel, path: str
+    gateway: GatewayProcess, model: ScriptedModel, path: str
 ) -> None:
     asked = len(model.requests)
     is_asked_for = path in ("/v1/models", "/v1/openapi.json", "/v1/responses/resp_1")
     body = None if is_asked_for else {"model": "m"}
     for key in ("", "a-key-of-nobody"):
-        reply = served.request(path, key, body)
+        reply = gateway.request(path, key, body)
         assert reply.status == 401
         assert reply.json["error"]["type"] == "authentication_error"
     assert len(model.requests) == asked
 
 
 def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
-    served: GatewayProcess, model: ScriptedModel
+    gateway: GatewayProcess, model: ScriptedModel
 ) -> None:
     model.requests.clear()
     headers = {"api-key": THEIRS}
-    with anthropic.Anthropic(base_url=served.url, api_key=ADMIN, max_retries=0) as client:
+    with anthropic.Anthropic(base_url=gateway.url, api_key=ADMIN, max_retries=0) as client:
         said: Any = client.messages.create(
             model="m",
             max_tokens=9,
@@ -105,7 +105,7 @@ def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
         "tool_use",
     ]
     assert said.content[0].caller.type == "direct"
-    with openai.OpenAI(base_url=f"{served.url}/v1", api_key=ADMIN, max_retries=0) as client2:
+    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=ADMIN, max_retries=0) as client2:
         tools: Any = functions()
         made = client2.responses.create(model="m", input="A dollar?", tools=tools)
         assert [item.type for item in made.output] == ["function_call"]
@@ -118,11 +118,11 @@ def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
     assert ADMIN not in json.dumps([dict(one) for one in sent])
     keys = [one.get("api-key") or one.get("authorization") for one in sent]
     assert set(keys) == {THEIRS, "Bearer own-key-of-land"}
-    assert ADMIN not in served.read_log() and THEIRS not in served.read_log()
+    assert ADMIN not in gateway.read_log() and THEIRS not in gateway.read_log()
 
 
 def test_tool_search_switch_of_a_key_is_overridden_by_the_request(
-    served: GatewayProcess, model: ScriptedModel
+    gateway: GatewayProcess, model: ScriptedModel
 ) -> None:
     body = {
         "model": "m",
@@ -130,7 +130,9 @@ def test_tool_search_switch_of_a_key_is_overridden_by_the_request(
         "tools": chat_functions(),
     }
     treated = [
-        served.request("/v1/chat/completions", key, body, **headers).headers["x-toolcrib-treatment"]
+        gateway.request("/v1/chat/completions", key, body, **headers).headers[
+            "x-toolcrib-treatment"
+        ]
         for key, headers in (
             (ADMIN, {}),
             (PLAIN, {}),
@@ -141,20 +143,20 @@ def test_tool_search_switch_of_a_key_is_overridden_by_the_request(
 
 
 def test_saved_tokens_are_in_the_metrics_and_the_status(
-    served: GatewayProcess, tmp_path: Path
+    gateway: GatewayProcess, tmp_path: Path
 ) -> None:
     body = {"model": "m", "input": "A dollar?", "tools": functions()}
-    saved = int(served.request("/v1/responses", ADMIN, body).headers["x-toolcrib-tokens-saved"])
+    saved = int(gateway.request("/v1/responses", ADMIN, body).headers["x-toolcrib-tokens-saved"])
     assert saved > 0
-    lines = served.request("/metrics", ADMIN).text.splitlines()
+    lines = gateway.request("/metrics", ADMIN).text.splitlines()
     figures = dict(line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
     assert float(figures['toolcrib_model_tokens_saved_total{upstream="land"}']) >= saved
     counted = 'toolcrib_model_requests_total{treatment="transparent",upstream="land"}'
     assert float(figures[counted]) >= 1
-    counts = served.request("/api/stats", ADMIN).json["counts"]
+    counts = gateway.request("/api/stats", ADMIN).json["counts"]
     assert counts["model_tokens_saved"] >= saved
     done = subprocess.run(
-        [*COMMAND, "status", "--url", served.url, "--key", ADMIN],
+        [*COMMAND, "status", "--url", gateway.url, "--key", ADMIN],
         cwd=tmp_path,
         env=environment(),
         capture_output=True,
@@ -165,7 +167,7 @@ def test_saved_tokens_are_in_the_metrics_and_the_status(
     assert "with deferred tools saved LLM clients about" in done.stdout
 
 
-def test_token_count_and_openapi_are_served(served: GatewayProcess) -> None:
+def test_token_count_and_openapi_are_served(gateway: GatewayProcess) -> None:
     body = {
         "model": "m",
         "messages": [{"role": "user", "content": "Tide?"}],
@@ -173,14 +175,14 @@ def test_token_count_and_openapi_are_served(served: GatewayProcess) -> None:
     }
     shown = {**body, "tools": [{**tool, "defer_loading": False} for tool in HARBOUR]}
     held, all_shown = (
-        served.request("/v1/messages/count_tokens", ADMIN, one).json["input_tokens"]
+        gateway.request("/v1/messages/count_tokens", ADMIN, one).json["input_tokens"]
         for one in (body, {**shown, "tools": [BM25, *shown["tools"]]})
     )
     assert held < all_shown
-    assert served.request("/v1/openapi.json", ADMIN).json["openapi"].startswith("3.")
-    missing, wrong = served.request("/v1/nothing", ADMIN), served.request("/v1/messages", ADMIN)
+    assert gateway.request("/v1/openapi.json", ADMIN).json["openapi"].startswith("3.")
+    missing, wrong = gateway.request("/v1/nothing", ADMIN), gateway.request("/v1/messages", ADMIN)
     assert (missing.status, wrong.status) == (404, 405)
-    # In the form of either API.
+    # The error body has the fields of both APIs.
     assert missing.json["type"] == "error" and missing.json["error"]["type"] == "not_found_error"
     assert missing.json["error"]["code"] is None
     assert wrong.json["error"]["message"].startswith("GET is not allowed here")

@@ -64,7 +64,9 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def protected(http: HttpConfig | None = None, keys: Keys = (), **options: Any) -> Iterator[int]:
+def serve_protected(
+    http: HttpConfig | None = None, keys: Keys = (), **options: Any
+) -> Iterator[int]:
     """Serve `echo` behind the middleware and yield its port."""
     app = SecurityMiddleware(echo, http or _http(), lambda: keys, **options)
     with running_app(app) as port:
@@ -73,7 +75,7 @@ def protected(http: HttpConfig | None = None, keys: Keys = (), **options: Any) -
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[int]:
-    with protected(
+    with serve_protected(
         _http(
             allowed_hosts=("crib.example", "*.inner.example"),
             allowed_origins=("https://page.example",),
@@ -83,8 +85,8 @@ def plain() -> Iterator[int]:
 
 
 @pytest.fixture(scope="module")
-def locked() -> Iterator[int]:
-    with protected(keys=KEYS) as port:
+def protected_port() -> Iterator[int]:
+    with serve_protected(keys=KEYS) as port:
         yield port
 
 
@@ -171,9 +173,9 @@ def test_page_of_a_configured_host_may_call_only_that_host(plain: int) -> None:
     assert send_request(plain, "Host: crib.example", "Origin: http://localhost").status == 403
 
 
-def test_preflight_request_needs_no_key(locked: int) -> None:
+def test_preflight_request_needs_no_key(protected_port: int) -> None:
     response = send_request(
-        locked,
+        protected_port,
         "Origin: http://localhost:1",
         "Access-Control-Request-Method: POST",
         "Access-Control-Request-Headers: authorization, mcp-session-id",
@@ -184,22 +186,24 @@ def test_preflight_request_needs_no_key(locked: int) -> None:
     assert "POST" in response.headers["access-control-allow-methods"]
     assert (
         send_request(
-            locked,
+            protected_port,
             "Origin: https://evil.example",
             "Access-Control-Request-Method: POST",
             method="OPTIONS",
         ).status
         == 403
     )
-    assert send_request(locked, method="OPTIONS").status == 401
+    assert send_request(protected_port, method="OPTIONS").status == 401
 
 
 @pytest.mark.parametrize(
     "header",
     [f"Authorization: Bearer {RIGHT}", f"authorization: bearer   {RIGHT} ", f"X-API-Key: {RIGHT}"],
 )
-def test_valid_key_identifies_the_principal_and_is_not_forwarded(locked: int, header: str) -> None:
-    response = send_request(locked, header, "X-Other: kept")
+def test_valid_key_identifies_the_principal_and_is_not_forwarded(
+    protected_port: int, header: str
+) -> None:
+    response = send_request(protected_port, header, "X-Other: kept")
     assert response.json["principal"] == ["ci", "writer"]
     assert "x-other" in response.json["headers"]
     assert not {"authorization", "x-api-key"} & set(response.json["headers"])
@@ -217,16 +221,16 @@ def test_whitespace_around_header_values_is_removed() -> None:
     assert seen == [b"lion"]
 
 
-def test_other_credentials_are_forwarded(locked: int) -> None:
+def test_other_credentials_are_forwarded(protected_port: int) -> None:
     response = send_request(
-        locked, f"X-API-Key: {RIGHT}", "Authorization: Bearer of-the-model-provider"
+        protected_port, f"X-API-Key: {RIGHT}", "Authorization: Bearer of-the-model-provider"
     )
     assert response.json["principal"] == ["ci", "writer"]
     assert "authorization" in response.json["headers"]
 
 
-def test_key_without_a_name_is_named_by_its_hash(locked: int) -> None:
-    name, profile = send_request(locked, "X-API-Key: another-secret").json["principal"]
+def test_key_without_a_name_is_named_by_its_hash(protected_port: int) -> None:
+    name, profile = send_request(protected_port, "X-API-Key: another-secret").json["principal"]
     assert name.startswith("key ")
     assert profile is None
 
@@ -249,17 +253,20 @@ def test_key_without_a_name_is_named_by_its_hash(locked: int) -> None:
         ["X-API-Key: \xff\xfe"],
     ],
 )
-def test_request_without_a_valid_key_is_rejected(locked: int, headers: list[str]) -> None:
-    response = send_request(locked, *headers)
+def test_request_without_a_valid_key_is_rejected(protected_port: int, headers: list[str]) -> None:
+    response = send_request(protected_port, *headers)
     assert _is_rejected(response, 401, "Authorization: Bearer")
     assert response.headers["www-authenticate"].startswith("Bearer")
     assert RIGHT not in response.body.decode()
 
 
-def test_only_the_health_path_needs_no_key(locked: int) -> None:
-    assert send_request(locked, path="/health", method="GET").json["principal"] == ["anyone", None]
-    assert send_request(locked, path="/health/more", method="GET").status == 401
-    assert send_request(locked, path="//health", method="GET").status == 401
+def test_only_the_health_path_needs_no_key(protected_port: int) -> None:
+    assert send_request(protected_port, path="/health", method="GET").json["principal"] == [
+        "anyone",
+        None,
+    ]
+    assert send_request(protected_port, path="/health/more", method="GET").status == 401
+    assert send_request(protected_port, path="//health", method="GET").status == 401
 
 
 def test_removing_a_key_ends_its_streams() -> None:
@@ -330,7 +337,7 @@ def test_response_that_has_started_is_completed(plain: int) -> None:
 def test_slow_body_times_out() -> None:
     for idle, total in ((0.05, 60.0), (60.0, 0.05)):
         with (
-            protected(body_idle_timeout_seconds=idle, body_timeout_seconds=total) as port,
+            serve_protected(body_idle_timeout_seconds=idle, body_timeout_seconds=total) as port,
             connect(port) as connection,
         ):
             connection.sendall(
@@ -340,7 +347,7 @@ def test_slow_body_times_out() -> None:
 
 
 def test_rate_limit_response_has_a_retry_after_header() -> None:
-    with protected(_http(requests_per_minute=2), KEYS) as port:
+    with serve_protected(_http(requests_per_minute=2), KEYS) as port:
         header = f"X-API-Key: {RIGHT}"
         assert [send_request(port, header).status for _ in range(3)] == [200, 200, 429]
         response = send_request(port, header)
@@ -366,7 +373,7 @@ def test_requests_are_counted_and_logged_without_keys(
     metrics = MetricsRegistry()
     with (
         caplog.at_level(logging.INFO, "toolcrib.access"),
-        protected(keys=KEYS, metrics=metrics) as port,
+        serve_protected(keys=KEYS, metrics=metrics) as port,
     ):
         send_request(port, f"X-API-Key: {RIGHT}", path="/mcp/p/writer?key=x")
         send_request(port, path="/v1/messages")
@@ -405,13 +412,15 @@ def test_empty_key_is_an_error() -> None:
 
 
 def test_gateway_on_the_network_accepts_addresses_and_configured_hosts() -> None:
-    with protected(_http("0.0.0.0", allowed_hosts=("crib.example:8787",)), KEYS) as port:
+    with serve_protected(_http("0.0.0.0", allowed_hosts=("crib.example:8787",)), KEYS) as port:
         header = f"X-API-Key: {RIGHT}"
         for host in ("192.168.1.4:8787", "[fe80::1]", "127.0.0.1", "crib.example:8787"):
             assert send_request(port, header, f"Host: {host}").status == 200
         for host in ("evil.example", "crib.example", "crib.example:1"):
             assert send_request(port, header, f"Host: {host}").status == 403
-    with protected(_http("0.0.0.0", allowed_hosts=("*",), allowed_origins=("*",)), KEYS) as port:
+    with serve_protected(
+        _http("0.0.0.0", allowed_hosts=("*",), allowed_origins=("*",)), KEYS
+    ) as port:
         assert (
             send_request(port, header, "Host: any.example", "Origin: https://any.example").status
             == 200

@@ -47,7 +47,7 @@ def search_once(request: Request) -> Turn:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[RunningLlmGateway]:
+def gateway() -> Iterator[RunningLlmGateway]:
     with ScriptedModel(search_once) as model:
         upstreams = tuple(LlmUpstreamConfig(api, api=api, url=model.url, retries=0) for api in APIS)
         gateway = LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=2))
@@ -55,11 +55,11 @@ def served() -> Iterator[RunningLlmGateway]:
             yield running
 
 
-def test_served_description_names_every_path(served: RunningLlmGateway) -> None:
-    description = httpx2.get(f"{served.url}/v1/openapi.json", timeout=30).json()
+def test_served_description_names_every_path(gateway: RunningLlmGateway) -> None:
+    description = httpx2.get(f"{gateway.url}/v1/openapi.json", timeout=30).json()
     assert description == load_openapi("llm")
     assert description["info"]["version"] == __version__
-    paths = {getattr(route, "path", "") for route in build_llm_routes(served.gateway)}
+    paths = {getattr(route, "path", "") for route in build_llm_routes(gateway.gateway)}
     excluded = {"/v1/openapi.json", "/v1/models/{model:path}", "/v1/responses/{rest:path}"}
     assert {path for path in description["paths"] if "{" not in path} == paths - excluded
 
@@ -87,7 +87,7 @@ def test_every_component_schema_is_valid(api: Literal["admin", "llm"]) -> None:
         jsonschema_rs.validator_for({"$ref": f"#/components/schemas/{name}", **description})
 
 
-def test_requests_and_responses_match_the_schemas(served: RunningLlmGateway) -> None:
+def test_requests_and_responses_match_the_schemas(gateway: RunningLlmGateway) -> None:
     description = load_openapi("llm")
 
     def matches(schema: str, value: object) -> bool:
@@ -101,9 +101,9 @@ def test_requests_and_responses_match_the_schemas(served: RunningLlmGateway) -> 
     body = {"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
     assert matches("MessagesRequest", {**body, "tools": tools})
     assert not matches("MessagesRequest", {"model": "m"})
-    reply = httpx2.post(f"{served.url}/v1/messages", json={**body, "tools": tools}, timeout=30)
+    reply = httpx2.post(f"{gateway.url}/v1/messages", json={**body, "tools": tools}, timeout=30)
     assert reply.status_code == 200 and matches("MessagesReply", reply.json())
-    rejection = httpx2.post(f"{served.url}/v1/messages", content=b"{", timeout=30)
+    rejection = httpx2.post(f"{gateway.url}/v1/messages", content=b"{", timeout=30)
     assert rejection.status_code == 400 and matches("MessagesError", rejection.json())
 
 
@@ -118,10 +118,10 @@ def test_description_is_valid_openapi(api: Literal["admin", "llm"]) -> None:
     not os.environ.get(FUZZ), reason=f"takes minutes; install toolcrib[fuzz] and set {FUZZ} to 1"
 )
 @pytest.mark.filterwarnings("default")
-def test_fuzzing_finds_no_unexpected_status(served: RunningLlmGateway) -> None:
+def test_fuzzing_finds_no_unexpected_status(gateway: RunningLlmGateway) -> None:
     schemathesis: Any = importlib.import_module("schemathesis")
     schema = schemathesis.openapi.from_dict(load_openapi("llm"))
-    schema.config.update(base_url=served.url)
+    schema.config.update(base_url=gateway.url)
     examples = int(os.environ[FUZZ]) if os.environ[FUZZ].isdigit() else 1
     statuses: set[int] = set()
     for operation in schema.get_all_operations():

@@ -85,7 +85,7 @@ def raw_upstream(
     """Run an upstream that sends these answers in order, then `always`, or closes."""
     script = list(answers)
 
-    class Handler(BaseHTTPRequestHandler):
+    class RawUpstreamHandler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             known.headers.append({name.lower(): value for name, value in self.headers.items()})
             known.bodies.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
@@ -117,7 +117,7 @@ def raw_upstream(
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), RawUpstreamHandler)
     server.daemon_threads = True
     known = RawUpstream(f"http://127.0.0.1:{server.server_port}", script)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -35,7 +35,7 @@ def messages(tools: list[dict[str, Any]]) -> dict[str, Any]:
     return {"model": "m", "messages": [user_message("Hi")], "stream": True, "tools": tools}
 
 
-def posted(url: str, body: dict[str, Any]) -> socket.socket:
+def send_post(url: str, body: dict[str, Any]) -> socket.socket:
     """Send a request and return the connection without reading from it."""
     data = json.dumps(body).encode()
     host, port = url.removeprefix("http://").split(":")
@@ -57,7 +57,7 @@ def test_request_of_a_client_that_stops_reading_is_cancelled(
     with (
         raw_upstream(endless) as upstream,
         gateway_for_upstream(upstream.url) as served,
-        posted(served.url, messages(tools)),
+        send_post(served.url, messages(tools)),
     ):
         # The connection to the upstream is closed, so that no further tokens are generated.
         assert upstream.gone.wait(60)
@@ -70,7 +70,7 @@ def test_slow_client_receives_the_whole_response(tools: list[dict[str, Any]]) ->
     with (
         raw_upstream(ScriptedAnswer(stream)) as upstream,
         gateway_for_upstream(upstream.url) as served,
-        posted(served.url, messages(tools)) as client,
+        send_post(served.url, messages(tools)) as client,
     ):
         got = b""
         while not got.endswith(b"\r\n0\r\n\r\n") and (piece := client.recv(40_000)):

@@ -420,7 +420,7 @@ def _compress_without_header(data: bytes) -> bytes:
     return compressor.compress(data) + compressor.flush()
 
 
-def _encoded(data: bytes, encoding: bytes) -> bytes:
+def _encode(data: bytes, encoding: bytes) -> bytes:
     return response_with_length(data, head=b"Content-Encoding: " + encoding + b"\r\n")
 
 
@@ -438,7 +438,7 @@ def _encoded(data: bytes, encoding: bytes) -> bytes:
 def test_encoded_body_can_be_read_decoded_and_raw(run: Run, encoding: bytes, data: bytes) -> None:
     async def work() -> None:
         async with (
-            wire_server(_encoded(data, encoding)) as server,
+            wire_server(_encode(data, encoding)) as server,
             open_upstream(server.url) as upstream,
         ):
             assert await upstream.read() == TEXT
@@ -465,7 +465,7 @@ def test_encoded_body_that_cannot_be_decoded_is_an_error(
 ) -> None:
     async def work() -> None:
         async with (
-            wire_server(_encoded(data, encoding)) as server,
+            wire_server(_encode(data, encoding)) as server,
             open_upstream(server.url, max_response_bytes=2 << 20) as upstream,
         ):
             with pytest.raises(RequestFailed, match=message):

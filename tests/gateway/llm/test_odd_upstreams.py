@@ -147,12 +147,12 @@ def request(api: str, knows: bool, stream: bool) -> Json:
     return {"model": "m", "input": [user_message("Hi")], "tools": tools, "stream": stream}
 
 
-def answers(api: str, stream: bool, made: list[Any]) -> list[ScriptedAnswer]:
+def answers(api: str, stream: bool, replies: list[Any]) -> list[ScriptedAnswer]:
     """Return the generated values as one stream of events or as separate responses."""
     if stream:
-        events = [json.dumps(one).encode() for one in (*made, ENDS[api])]
+        events = [json.dumps(one).encode() for one in (*replies, ENDS[api])]
         return [ScriptedAnswer([b"data: " + one + b"\n\n" for one in events])]
-    bodies = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in made]
+    bodies = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in replies]
     return [
         ScriptedAnswer([one], content_type="application/json", length=len(one)) for one in bodies
     ]
@@ -178,10 +178,10 @@ def later(api: str, first: Json, said: Any) -> Json:
 
 
 def check(
-    stand: tuple[RawUpstream, RunningLlmGateway], api: str, knows: bool, stream: bool, made: Any
+    stand: tuple[RawUpstream, RunningLlmGateway], api: str, knows: bool, stream: bool, replies: Any
 ) -> None:
     upstream, served = stand
-    upstream.answers[:] = answers(api, stream, made)
+    upstream.answers[:] = answers(api, stream, replies)
     first = request(api, knows, stream)
     answer = httpx2.post(served.url + PATHS[api], json=first, timeout=60)
     assert answer.status_code != 500 and OURS not in answer.text, answer.text
@@ -201,11 +201,11 @@ def test_arbitrary_response_does_not_make_the_gateway_fail(
     stand: tuple[RawUpstream, RunningLlmGateway], api: str
 ) -> None:
     @quick
-    @given(made=st.lists(WHOLE[api] | RAW, max_size=3), knows=st.booleans())
-    def asked(made: Any, knows: bool) -> None:
-        check(stand, api, knows, False, made)
+    @given(replies=st.lists(WHOLE[api] | RAW, max_size=3), knows=st.booleans())
+    def check_answers(replies: Any, knows: bool) -> None:
+        check(stand, api, knows, False, replies)
 
-    asked()
+    check_answers()
 
 
 @pytest.mark.parametrize("api", PATHS)
@@ -213,11 +213,11 @@ def test_arbitrary_stream_does_not_make_the_gateway_fail(
     stand: tuple[RawUpstream, RunningLlmGateway], api: str
 ) -> None:
     @quick
-    @given(made=st.lists(EVENTS[api], max_size=6), knows=st.booleans())
-    def asked(made: Any, knows: bool) -> None:
-        check(stand, api, knows, True, made)
+    @given(replies=st.lists(EVENTS[api], max_size=6), knows=st.booleans())
+    def check_answers(replies: Any, knows: bool) -> None:
+        check(stand, api, knows, True, replies)
 
-    asked()
+    check_answers()
 
 
 def test_hidden_search_call_without_an_id_is_restored(

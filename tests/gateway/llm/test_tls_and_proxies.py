@@ -29,7 +29,7 @@ HELLO = response_with_length(b"hello")
 
 
 @pytest.fixture
-def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
+def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
     """A certificate that the user trusts through SSL_CERT_FILE."""
     certificate = create_certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
@@ -37,9 +37,9 @@ def trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
 
 
 @loops
-def test_tls_connection_without_http2_is_reused(run: Run, trusted: Certificate) -> None:
+def test_tls_connection_without_http2_is_reused(run: Run, certificate: Certificate) -> None:
     async def work() -> None:
-        context = trusted.context("http/1.1")
+        context = certificate.context("http/1.1")
         async with wire_server(HELLO, context) as server, open_upstream(server.url) as upstream:
             assert [await upstream.read() for _ in range(3)] == [b"hello"] * 3
             # The first connection only showed that the upstream does not offer HTTP/2.
@@ -49,7 +49,9 @@ def test_tls_connection_without_http2_is_reused(run: Run, trusted: Certificate) 
 
 
 @loops
-def test_untrusted_certificate_is_an_error(run: Run, tmp_path: Path, trusted: Certificate) -> None:
+def test_untrusted_certificate_is_an_error(
+    run: Run, tmp_path: Path, certificate: Certificate
+) -> None:
     async def work() -> None:
         untrusted = create_certificate(tmp_path, "127.0.0.2")
         async with (
@@ -81,7 +83,7 @@ def test_certificate_for_another_address_is_an_error(
 
 
 @loops
-def test_https_upstream_without_tls_is_an_error(run: Run, trusted: Certificate) -> None:
+def test_https_upstream_without_tls_is_an_error(run: Run, certificate: Certificate) -> None:
     async def greet(connection: ServerConnection) -> None:
         await connection.send(b"220 smtp\r\n")
 
@@ -139,10 +141,10 @@ def _is_listening(port: int) -> bool:
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
-def test_http2_is_used_if_the_upstream_offers_it(trusted: Certificate) -> None:
+def test_http2_is_used_if_the_upstream_offers_it(certificate: Certificate) -> None:
     async def work() -> None:
         requests: list[str] = []
-        async with http2_server(trusted, requests) as url, open_upstream(url) as upstream:
+        async with http2_server(certificate, requests) as url, open_upstream(url) as upstream:
             responses = await asyncio.gather(*(upstream.send(f"/{i}") for i in range(5)))
             assert all(each.is_success and each.is_event_stream for each in responses)
             assert not any(name == "set-cookie" for name, _ in responses[0].forwarded_headers())

@@ -20,7 +20,7 @@ FOLDER: Final = "{folder}"
 class RealServer:
     """A published server with a call that changes nothing.
 
-    The tests have no network and no valid keys, so many calls return an error of the server.
+    Without a network and valid keys, calls often return an error of the server.
     `works` is set where the call succeeds anyway.
     """
 

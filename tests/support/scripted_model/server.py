@@ -118,7 +118,7 @@ def _in_order(script: Iterable[Turn | Failure]) -> Callable[[Request], Turn | Fa
 
 
 def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
+    class ScriptedModelHandler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
@@ -166,4 +166,4 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
         def log_message(self, format: str, *args: Any) -> None:
             """Print nothing; the requests are in `requests`."""
 
-    return Handler
+    return ScriptedModelHandler

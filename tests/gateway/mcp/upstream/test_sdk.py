@@ -45,10 +45,10 @@ async def open_session(
 ) -> AsyncIterator[tuple[RawSession, Any]]:
     """Open a raw session with a server of the SDK, with scripted responses to its requests."""
 
-    async def asked(method: str, params: Any) -> dict[str, Any]:
+    async def on_request(method: str, params: Any) -> dict[str, Any]:
         return {"asked": method}
 
-    async def told(method: str, params: Any) -> None:
+    async def on_notify(method: str, params: Any) -> None:
         heard.append((method, params))
 
     heard: list[Any] = []
@@ -60,7 +60,12 @@ async def open_session(
         tasks.start_soon(server.run, read, write, options)
         closed = anyio.Event()
         async with open_raw_session(
-            client, INFO, use_handshake=legacy, on_request=asked, on_notify=told, closed=closed
+            client,
+            INFO,
+            use_handshake=legacy,
+            on_request=on_request,
+            on_notify=on_notify,
+            closed=closed,
         ) as session:
             yield session, heard
         assert closed.is_set()
