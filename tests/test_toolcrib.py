@@ -147,7 +147,7 @@ def test_async_functions_run_concurrently_in_the_event_loop() -> None:
         both = asyncio.Event()
 
         async def meet(name: str) -> str:
-            """Meet somebody."""
+            """Meet another person."""
             met.append(name)
             if len(met) == 2:
                 both.set()

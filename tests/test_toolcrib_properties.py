@@ -45,7 +45,7 @@ def _flatten(steps: list[Any]) -> list[Any]:
     return [one for step in steps for one in (step if isinstance(step, list) else [step])]
 
 
-def _allowed(tool: Tool) -> bool:
+def _is_allowed(tool: Tool) -> bool:
     return "forbidden" not in tool.name
 
 
@@ -109,7 +109,7 @@ def test_prefix_changes_only_if_a_tool_is_gone(steps: list[Any], budget: int | N
             assert [entry for entry in after if entry in stayed] == stayed
             same = [one == other for one, other in zip(before, after, strict=False)]
             first = same.index(False) if False in same else len(same)
-            # So the first difference is where a tool is gone.
+            # The first difference is at a removed tool.
             assert (
                 first == len(before)
                 or not _is_fixed(toolcrib, before[first])
@@ -125,7 +125,7 @@ def test_disallowed_tools_appear_nowhere(
     steps: list[Any], budget: int | None, wire: str, style: Any
 ) -> None:
     toolcrib = _toolcrib()
-    session = toolcrib.session(style=style, budget=budget, allowed=_allowed)
+    session = toolcrib.session(style=style, budget=budget, allowed=_is_allowed)
     for turn in _flatten(steps):
         if isinstance(turn, tuple):
             _change_catalog(toolcrib, *turn)
@@ -137,7 +137,7 @@ def test_disallowed_tools_appear_nowhere(
         assert "forbidden" not in json.dumps(session.save())
     natives: tuple[NativeSearch, ...] = (True, "client")
     for native in natives:
-        handed = _toolcrib().session(native=native, allowed=_allowed)
+        handed = _toolcrib().session(native=native, allowed=_is_allowed)
         assert "forbidden" not in json.dumps(handed.tools(wire))
 
 
@@ -146,12 +146,12 @@ def test_history_equals_the_live_session(
     steps: list[list[tuple[str, Any]]], budget: int | None, wire: str, style: Any
 ) -> None:
     toolcrib = _toolcrib()
-    live = toolcrib.session(style=style, budget=budget, allowed=_allowed)
+    live = toolcrib.session(style=style, budget=budget, allowed=_is_allowed)
     messages: list[dict[str, Any]] = []
     for number, turn in enumerate(steps):
         messages.append(_user_message(wire, number))
         messages += _run_turn(live, wire, turn)
-    replayed = toolcrib.session(style=style, budget=budget, allowed=_allowed)
+    replayed = toolcrib.session(style=style, budget=budget, allowed=_is_allowed)
     replayed.replay(wire, messages)
     assert replayed.tools(wire) == live.tools(wire)
     assert replayed.state == live.state

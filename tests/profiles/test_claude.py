@@ -288,7 +288,7 @@ def test_pattern_over_its_time_budget_is_an_error() -> None:
 SEARCH_TOOL = {"type": f"{BM25}_20251119", "name": BM25}
 
 
-def deferred(name: str = "boat", **more: Any) -> dict[str, Any]:
+def make_deferred_tool(name: str = "boat", **more: Any) -> dict[str, Any]:
     return {"name": name, "input_schema": {"type": "object"}, "defer_loading": True, **more}
 
 
@@ -298,12 +298,12 @@ def deferred(name: str = "boat", **more: Any) -> dict[str, Any]:
         {},
         {"tools": [], "messages": []},
         {"tools": None, "messages": None},
-        {"tools": [SEARCH_TOOL, deferred()]},
-        {"tools": [{**SEARCH_TOOL, "defer_loading": False}, deferred()]},
-        {"tools": [deferred(), {"name": "quay"}]},
+        {"tools": [SEARCH_TOOL, make_deferred_tool()]},
+        {"tools": [{**SEARCH_TOOL, "defer_loading": False}, make_deferred_tool()]},
+        {"tools": [make_deferred_tool(), {"name": "quay"}]},
         {"tools": [{"name": "quay", "input_examples": [{}], "cache_control": {}}]},
-        {"tools": [SEARCH_TOOL, deferred()], "messages": [client_side_result("boat")]},
-        {"tools": [SEARCH_TOOL, deferred(input_examples=[{}])]},
+        {"tools": [SEARCH_TOOL, make_deferred_tool()], "messages": [client_side_result("boat")]},
+        {"tools": [SEARCH_TOOL, make_deferred_tool(input_examples=[{}])]},
         {"tools": [{"name": "x", "input_examples": [{}]}], **history_bodies()[0]},
         {
             "tools": [SEARCH_TOOL, {"type": "mcp_toolset", "mcp_server_name": "port"}],
@@ -322,16 +322,16 @@ def test_valid_request_is_not_refused(body: dict[str, Any]) -> None:
     ("body", "why"),
     [
         (
-            {"tools": [deferred("a"), deferred("b")]},
+            {"tools": [make_deferred_tool("a"), make_deferred_tool("b")]},
             "At least one tool must have defer_loading=false. All tools cannot be deferred.",
         ),
         ({"tools": [{**SEARCH_TOOL, "defer_loading": True}, {"name": "b"}]}, "search tool"),
         (
-            {"tools": [SEARCH_TOOL, deferred(cache_control={})]},
+            {"tools": [SEARCH_TOOL, make_deferred_tool(cache_control={})]},
             "Tool 'boat' cannot have both defer_loading=true and cache_control set. "
             "Tools with defer_loading cannot use prompt caching.",
         ),
-        ({"tools": [SEARCH_TOOL, *(deferred(str(n)) for n in range(10_001))]}, "10,001"),
+        ({"tools": [SEARCH_TOOL, *(make_deferred_tool(str(n)) for n in range(10_001))]}, "10,001"),
         (
             {"tools": [SEARCH_TOOL], "messages": [client_side_result("boat")]},
             "Tool reference 'boat' not found in available tools",
@@ -348,14 +348,14 @@ def test_invalid_request_is_refused_with_the_reason(body: dict[str, Any], why: s
 @pytest.mark.parametrize(
     "body",
     [
-        {"tools": [SEARCH_TOOL, deferred(input_examples=[{}])]},
+        {"tools": [SEARCH_TOOL, make_deferred_tool(input_examples=[{}])]},
         {"tools": [{"name": "x", "input_examples": [{}]}], **history_bodies()[0]},
     ],
 )
 def test_2025_edition_refuses_input_examples(body: dict[str, Any]) -> None:
     refused = claude.find_refusal(body, EDITION_2025)
     assert refused and "input_examples" in refused.message
-    assert claude.find_refusal({"tools": [SEARCH_TOOL, deferred()]}, EDITION_2025) is None
+    assert claude.find_refusal({"tools": [SEARCH_TOOL, make_deferred_tool()]}, EDITION_2025) is None
 
 
 def test_references_of_the_history_are_unique_and_ordered() -> None:
@@ -369,7 +369,7 @@ def test_references_of_the_history_are_unique_and_ordered() -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [*history_bodies(), {"tools": [SEARCH_TOOL]}, {"tools": [deferred()]}]
+    "body", [*history_bodies(), {"tools": [SEARCH_TOOL]}, {"tools": [make_deferred_tool()]}]
 )
 def test_only_the_2025_edition_needs_a_beta_header(body: dict[str, Any]) -> None:
     assert claude.beta_headers(body, edition=EDITION_2025) == ("advanced-tool-use-2025-11-20",)
