@@ -10,6 +10,9 @@ from typing import Any
 from toolcrib.core.tool import Policy
 from toolcrib.errors import InvalidMessage, InvalidTool
 
+_MAX_LISTED_FIELDS = 8
+_MAX_QUOTED_CHARS = 60
+
 
 def to_plain_dict(value: object, label: str = "a reply") -> dict[str, Any]:
     """Return a mapping or an SDK object as a dictionary of plain JSON values.
@@ -77,10 +80,6 @@ def parse_arguments(arguments: object) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
-
-
-_MAX_LISTED_FIELDS = 8
-_MAX_QUOTED_CHARS = 60
 
 
 class FieldReader:

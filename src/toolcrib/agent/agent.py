@@ -19,6 +19,17 @@ from toolcrib.core.calls import ToolCall
 from toolcrib.errors import AgentUnfinished, InvalidConfig
 from toolcrib.session.turn import ToolTask
 
+MAX_STEPS: Final = 25
+
+# The providers' stop reasons for a reply that exceeded a limit of tokens.
+_LENGTH_STOPS: Final = (
+    "max_tokens",
+    "model_context_window_exceeded",
+    "length",
+    "max_output_tokens",
+    "MAX_TOKENS",
+)
+
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
@@ -57,18 +68,6 @@ class AgentFinished:
 
 
 AgentEvent = TextDelta | ToolCalled | ToolAnswered | AgentFinished
-
-
-MAX_STEPS: Final = 25
-
-# The providers' stop reasons for a reply that exceeded a limit of tokens.
-_LENGTH_STOPS: Final = (
-    "max_tokens",
-    "model_context_window_exceeded",
-    "length",
-    "max_output_tokens",
-    "MAX_TOKENS",
-)
 
 
 class AgentSession(Protocol):

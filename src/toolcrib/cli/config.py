@@ -30,6 +30,10 @@ from toolcrib.config.settings import (
     ToolSearchConfig,
 )
 
+_DIALECT = "http://json-schema.org/draft-07/schema#"
+_STRING = {"type": "string"}
+_VARIABLE = {"type": "string", "pattern": r"\$\{"}
+
 
 @click.group("config")
 def command() -> None:
@@ -93,11 +97,6 @@ def check(config_file: str | None, as_json: bool) -> None:
 def schema() -> None:
     """Print the JSON Schema, which editors use to complete and check the file."""
     print_json(build_config_schema())
-
-
-_DIALECT = "http://json-schema.org/draft-07/schema#"
-_STRING = {"type": "string"}
-_VARIABLE = {"type": "string", "pattern": r"\$\{"}
 
 
 def build_config_schema() -> dict[str, Any]:

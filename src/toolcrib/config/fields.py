@@ -20,6 +20,29 @@ _PLAIN_KEY = re.compile(r"[\w$-]+")
 _MAX_KEY_CHARS = 80
 _MIN_SIMILARITY = 0.6
 
+# `$${` is an escaped `${`. VS Code and Cursor write `${env:NAME}`.
+_VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:env:)?([^{}]*)\}")
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
+_MAX_QUOTED_CHARS = 40
+
+T = TypeVar("T")
+ValueType = Literal["string", "boolean", "integer", "number", "map"]
+
+_VALUE_TYPES: Mapping[object, ValueType] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+}
+_TYPE_NAMES: Mapping[ValueType, str] = {
+    "string": "a string",
+    "boolean": "true or false",
+    "integer": "an integer",
+    "number": "a number",
+    "map": "an object of strings",
+}
+_BOOLEANS = {"true": True, "false": False}
+
 
 class InvalidSetting(InvalidConfig):
     """A setting that cannot be used; `JsoncDocument.locate_error` adds the file and the line."""
@@ -68,12 +91,6 @@ def find_nearest_name(name: str, known: Iterable[str]) -> str:
 
 def _normalize_name(name: str) -> str:
     return re.sub(r"[\W_]", "", name[:_MAX_KEY_CHARS]).lower()
-
-
-# `$${` is an escaped `${`. VS Code and Cursor write `${env:NAME}`.
-_VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:env:)?([^{}]*)\}")
-_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
-_MAX_QUOTED_CHARS = 40
 
 
 class MissingVariable(InvalidSetting):
@@ -136,25 +153,6 @@ def has_variables(text: str) -> bool:
 def escape_variables(text: str) -> str:
     """Return the text with every `${` escaped, so that expanding it returns the original."""
     return text.replace("${", "$${")
-
-
-T = TypeVar("T")
-ValueType = Literal["string", "boolean", "integer", "number", "map"]
-
-_VALUE_TYPES: Mapping[object, ValueType] = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-}
-_TYPE_NAMES: Mapping[ValueType, str] = {
-    "string": "a string",
-    "boolean": "true or false",
-    "integer": "an integer",
-    "number": "a number",
-    "map": "an object of strings",
-}
-_BOOLEANS = {"true": True, "false": False}
 
 
 def setting(

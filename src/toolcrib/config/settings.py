@@ -40,6 +40,9 @@ LlmApi = Literal["messages", "openai"]
 LlmSearchSwitch = Literal["auto", "on", "off", "native"]
 LlmSearchRanking = Literal["default", "exact", "hybrid"]
 
+_SQLITE_PREFIX: Final = "sqlite:///"
+_TOKENS_SUFFIX: Final = ".tokens"
+
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
@@ -318,10 +321,6 @@ class GatewayConfig:
     path: Path | None = None
     # Messages about settings in the file that have no effect.
     notes: tuple[str, ...] = field(default=(), compare=False)
-
-
-_SQLITE_PREFIX: Final = "sqlite:///"
-_TOKENS_SUFFIX: Final = ".tokens"
 
 
 def resolve_store_url(config: GatewayConfig) -> str:

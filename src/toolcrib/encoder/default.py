@@ -35,6 +35,20 @@ _PROJECTION_PARTS: Final = ("straight", "shift", "widen", "widen_shift", "narrow
 # The token ids of a text without any token.
 _EMPTY: Final = [0]
 
+# Layout of a ZIP local file header: its fixed size, and the lengths of the name and extra fields.
+_ZIP_HEADER_BYTES: Final = 30
+_ZIP_LENGTH_FIELDS: Final = (slice(26, 28), slice(28, 30))
+# Layout of the .npy format: the length of its header, which follows directly.
+_NPY_HEADER_LENGTH: Final = slice(8, 10)
+
+# Tool vectors are cached so that several engines and modes share them.
+MAX_CACHED_TOOLS: Final = 20_000
+# Query vectors are cached because the same query is often repeated, and because match reasons are
+# requested after the hits.
+MAX_CACHED_QUERIES: Final = 1_024
+
+_DATA = files("toolcrib.encoder") / "data"
+
 
 class ResidualProjection:
     """A linear map plus a ReLU layer, added up."""
@@ -132,13 +146,6 @@ def _normalize_rows(rows: Array) -> Array:
     return rows
 
 
-# Layout of a ZIP local file header: its fixed size, and the lengths of the name and extra fields.
-_ZIP_HEADER_BYTES: Final = 30
-_ZIP_LENGTH_FIELDS: Final = (slice(26, 28), slice(28, 30))
-# Layout of the .npy format: the length of its header, which follows directly.
-_NPY_HEADER_LENGTH: Final = slice(8, 10)
-
-
 def load_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
     """Return the arrays of an uncompressed `.npz` file by name. The arrays are read-only."""
     data = _map_file(file)
@@ -175,15 +182,6 @@ def _array_at(data: mmap.mmap | bytes, offset: int) -> NDArray[Any]:
 
 def _little_endian(content: bytes) -> int:
     return int.from_bytes(content, "little")
-
-
-# Tool vectors are cached so that several engines and modes share them.
-MAX_CACHED_TOOLS: Final = 20_000
-# Query vectors are cached because the same query is often repeated, and because match reasons are
-# requested after the hits.
-MAX_CACHED_QUERIES: Final = 1_024
-
-_DATA = files("toolcrib.encoder") / "data"
 
 
 def build_encoder(tokenizer: WordPieceTokenizer, weights: Mapping[str, Any]) -> TransformerEncoder:

@@ -37,6 +37,9 @@ _WIRE_VARINT: Final = 0
 _WIRE_BYTES: Final = 2
 _WIRE_FLOAT: Final = 5
 
+_INPUT: Final = "x"
+_LAST_AXIS: Final = 2
+
 
 class OnnxGraph:
     """A graph of nodes that refer to each other's outputs by name."""
@@ -122,10 +125,6 @@ def _encode_varint(value: int) -> bytes:
         value >>= 7
     encoded.append(value)
     return bytes(encoded)
-
-
-_INPUT: Final = "x"
-_LAST_AXIS: Final = 2
 
 
 class OnnxEncoder(TransformerEncoder):

@@ -20,6 +20,21 @@ from toolcrib.files.json_file import JsonFile, read_json_file
 # Metrics are also reported for each value of these fields.
 FACETS = ("kind", "subset", "lang")
 
+TOOLS_FILE: Final = "tools.jsonl"
+QUERIES_FILE: Final = "queries.jsonl"
+FIELDS: Final = ("id", "query", "relevant", "groups", "any_of", *FACETS)
+# Facet values are used as names of groups, so they must be short.
+MAX_FACET_CHARS: Final = 100
+
+_MAX_CHARS_SHOWN = 60
+
+# Descriptions are similar if the longer one has this share of the shorter one's words.
+MIN_WORD_OVERLAP: Final = 0.65
+# A tool is compared with at most this many tools of the same name.
+MAX_NAMESAKES: Final = 200
+
+_WORD = re.compile(r"\w+")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvalQuery:
@@ -58,15 +73,6 @@ def build_targets(
     if any_of:
         return (frozenset(relevant),)
     return tuple(frozenset((id,)) for id in dict.fromkeys(relevant))
-
-
-TOOLS_FILE: Final = "tools.jsonl"
-QUERIES_FILE: Final = "queries.jsonl"
-FIELDS: Final = ("id", "query", "relevant", "groups", "any_of", *FACETS)
-# Facet values are used as names of groups, so they must be short.
-MAX_FACET_CHARS: Final = 100
-
-_MAX_CHARS_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,14 +254,6 @@ def _find_nearest_field(field: str) -> str:
 
 def _truncate(text: str) -> str:
     return text if len(text) <= _MAX_CHARS_SHOWN else f"{text[: _MAX_CHARS_SHOWN - 1]}…"
-
-
-# Descriptions are similar if the longer one has this share of the shorter one's words.
-MIN_WORD_OVERLAP: Final = 0.65
-# A tool is compared with at most this many tools of the same name.
-MAX_NAMESAKES: Final = 200
-
-_WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,19 @@ from toolcrib.search.ranker import Ranker
 DEPTH: Final = 10
 TOP: Final = 5
 
+# The usual names of the metrics, in the order of the fields.
+METRIC_NAMES: Final = (
+    "hit@1",
+    "hit@5",
+    "hit@10",
+    "recall@1",
+    "recall@5",
+    "recall@10",
+    "nDCG@10",
+    "MRR",
+    "all-steps@5",
+)
+
 
 class RankingScores(NamedTuple):
     """The metrics of one ranked list, from 0 to 1; higher is better.
@@ -36,20 +49,6 @@ class RankingScores(NamedTuple):
     ndcg_10: float
     mrr: float
     all_steps_5: float
-
-
-# The usual names of the metrics, in the order of the fields.
-METRIC_NAMES: Final = (
-    "hit@1",
-    "hit@5",
-    "hit@10",
-    "recall@1",
-    "recall@5",
-    "recall@10",
-    "nDCG@10",
-    "MRR",
-    "all-steps@5",
-)
 
 
 def score_ranking(ids: Sequence[str], query: EvalQuery) -> RankingScores:

@@ -24,6 +24,22 @@ MIN_AUC_QUERIES: Final = 20
 MAX_CHUNK_NUMBERS: Final = 4_000_000
 _TAILS: Final = ((1 - CONFIDENCE_LEVEL) / 2, (1 + CONFIDENCE_LEVEL) / 2)
 
+WRONGLY_REFUSED: Final = "wrongly refused"
+RIGHTLY_REFUSED: Final = "rightly refused"
+REFUSAL_PRECISION: Final = "refusal precision"
+AUC: Final = "AUC"
+
+METRICS: Final = (*METRIC_NAMES, AUC, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
+LOWER_IS_BETTER: Final = frozenset({WRONGLY_REFUSED})
+MAX_FACET_VALUES: Final = 100
+
+_COLUMNS: Final = (*METRIC_NAMES, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
+# Two modes refuse different queries, so their precisions cannot be paired.
+_UNPAIRED: Final = frozenset({REFUSAL_PRECISION})
+
+_Statistic = TypeVar("_Statistic")
+ResultsByMode = Mapping[str, Sequence[EvalResult]]
+
 
 class Estimate(NamedTuple):
     """A value with its 95 % confidence interval."""
@@ -170,23 +186,6 @@ def _ratio(sums: Values, counts: Values) -> Values:
 def _interval(resampled: Values) -> tuple[float, float]:
     low, high = np.nanquantile(resampled, _TAILS)
     return float(low), float(high)
-
-
-WRONGLY_REFUSED: Final = "wrongly refused"
-RIGHTLY_REFUSED: Final = "rightly refused"
-REFUSAL_PRECISION: Final = "refusal precision"
-AUC: Final = "AUC"
-
-METRICS: Final = (*METRIC_NAMES, AUC, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
-LOWER_IS_BETTER: Final = frozenset({WRONGLY_REFUSED})
-MAX_FACET_VALUES: Final = 100
-
-_COLUMNS: Final = (*METRIC_NAMES, WRONGLY_REFUSED, RIGHTLY_REFUSED, REFUSAL_PRECISION)
-# Two modes refuse different queries, so their precisions cannot be paired.
-_UNPAIRED: Final = frozenset({REFUSAL_PRECISION})
-
-_Statistic = TypeVar("_Statistic")
-ResultsByMode = Mapping[str, Sequence[EvalResult]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,11 @@ MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_PROBLEMS: Final = 20
 MAX_DISPLAYED_NAME_CHARS: Final = 80
 
+GATEWAY_TOOL_NAMES: Final = frozenset(
+    {SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME}
+)
+_POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
+
 
 @dataclass(frozen=True, slots=True)
 class ToolDefinition:
@@ -144,12 +149,6 @@ def exceeds_size(value: object, limit: int) -> bool:
         if bytes_left < 0:
             return True
     return False
-
-
-GATEWAY_TOOL_NAMES: Final = frozenset(
-    {SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME}
-)
-_POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
 
 
 @dataclass(frozen=True, slots=True)

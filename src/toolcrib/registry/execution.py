@@ -32,6 +32,14 @@ _VERSION_PATTERN = re.compile(r"\d{1,9}(\.\d{1,9}){0,5}", re.ASCII)
 
 VersionNumbers = tuple[int, ...]
 
+Work = Callable[[], Any]
+
+MAX_ERROR_CHARS: Final = 2_000
+
+_lock = threading.Lock()
+# One loop per process: after a fork, the child has this table but not the thread.
+_loops: dict[int, asyncio.AbstractEventLoop] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class RegistryUsage:
@@ -120,11 +128,6 @@ def split_reference(reference: str) -> tuple[str, str]:
     """Return the name and the version in `name@version`; an empty version if it has none."""
     name, _, version = reference.partition(VERSION_SEPARATOR)
     return name, version
-
-
-Work = Callable[[], Any]
-
-MAX_ERROR_CHARS: Final = 2_000
 
 
 class Executor:
@@ -232,11 +235,6 @@ def _retrieve_exception(task: asyncio.Task[Any]) -> None:
     """Retrieve the exception of an abandoned task, so that asyncio does not log it as lost."""
     if not task.cancelled():
         task.exception()
-
-
-_lock = threading.Lock()
-# One loop per process: after a fork, the child has this table but not the thread.
-_loops: dict[int, asyncio.AbstractEventLoop] = {}
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

@@ -20,6 +20,12 @@ from toolcrib.safety.hidden_text import escape_invisible
 PinState = Literal["approved", "changed"]
 PinStatus = Literal["new", "same", "changed", "gone"]
 
+MAX_LINES: Final = 200
+MAX_LINE_CHARS: Final = 300
+MAX_DEPTH: Final = 40
+# Number of unchanged characters that are shown before a change within a line.
+_CONTEXT_CHARS: Final = 40
+
 
 @dataclass(frozen=True, slots=True)
 class Pin:
@@ -133,13 +139,6 @@ def _update_pin(verdict: PinVerdict, at: float, changed: str, is_quarantined: bo
         candidate=verdict.definition,
         candidate_fingerprint=verdict.fingerprint,
     )
-
-
-MAX_LINES: Final = 200
-MAX_LINE_CHARS: Final = 300
-MAX_DEPTH: Final = 40
-# Number of unchanged characters that are shown before a change within a line.
-_CONTEXT_CHARS: Final = 40
 
 
 def render_definition_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -41,6 +41,27 @@ _INSTRUCTION: Final = re.compile(
 )
 _SENTENCE: Final = re.compile(r"[^.!?\n]{0,400}")
 
+# Shorter texts are too short for an instruction.
+MIN_BASE64_CHARS: Final = 24
+MIN_HEX_CHARS: Final = 32
+MAX_PAYLOADS: Final = 50
+MAX_PAYLOAD_CHARS: Final = 20_000
+
+_BASE64: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_BASE64_CHARS},{MAX_PAYLOAD_CHARS}}}={{0,2}}")
+_HEX: Final = re.compile(
+    rf"(?:0x)?((?:[0-9a-fA-F]{{2}}){{{MIN_HEX_CHARS // 2},{MAX_PAYLOAD_CHARS}}})"
+)
+_ESCAPES: Final = re.compile(
+    r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|&#x?[0-9a-fA-F]{2,6};){8,5000}"
+)
+_ESCAPE: Final = re.compile(
+    r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})|&#x([0-9a-fA-F]{2,6});|&#([0-9]{2,6});"
+)
+_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+_IMAGE: Final = re.compile(
+    r"data:(?:image|font|audio|video)/[\w.+-]+(?:;[\w=-]+)*,[A-Za-z0-9+/=%_-]*"
+)
+
 
 def scan_definition(
     tool: Mapping[str, Any], other_names: Collection[str] = frozenset()
@@ -141,28 +162,6 @@ def _format_path(path: TextPath) -> str:
         steps.append(text if isinstance(step, int) or step is _KEY or is_first else f".{text}")
         chars += len(steps[-1])
     return ("…" if path else "") + "".join(reversed(steps))
-
-
-# Shorter texts are too short for an instruction.
-MIN_BASE64_CHARS: Final = 24
-MIN_HEX_CHARS: Final = 32
-MAX_PAYLOADS: Final = 50
-MAX_PAYLOAD_CHARS: Final = 20_000
-
-_BASE64: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_BASE64_CHARS},{MAX_PAYLOAD_CHARS}}}={{0,2}}")
-_HEX: Final = re.compile(
-    rf"(?:0x)?((?:[0-9a-fA-F]{{2}}){{{MIN_HEX_CHARS // 2},{MAX_PAYLOAD_CHARS}}})"
-)
-_ESCAPES: Final = re.compile(
-    r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|&#x?[0-9a-fA-F]{2,6};){8,5000}"
-)
-_ESCAPE: Final = re.compile(
-    r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})|&#x([0-9a-fA-F]{2,6});|&#([0-9]{2,6});"
-)
-_WORD: Final = re.compile(r"[^\W\d_]{2,}")
-_IMAGE: Final = re.compile(
-    r"data:(?:image|font|audio|video)/[\w.+-]+(?:;[\w=-]+)*,[A-Za-z0-9+/=%_-]*"
-)
 
 
 def decode_hidden_texts(text: str) -> Iterator[str]:
