@@ -1,4 +1,7 @@
-"""Read JSON leniently from dictionaries or from the objects of an official SDK."""
+"""Read JSON from dictionaries or from the objects of an official SDK.
+
+Messages are read leniently. `FieldReader` validates the fields of a tool entry.
+"""
 
 from __future__ import annotations
 

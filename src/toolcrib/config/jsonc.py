@@ -14,7 +14,7 @@ from typing import Any
 
 from toolcrib.config.fields import InvalidSetting, format_path
 from toolcrib.errors import InvalidConfig, ToolcribError
-from toolcrib.files.json_file import JsonFile, JsonPath
+from toolcrib.files.json_file import JsonFile, JsonPath, reject_constant, skip_whitespace
 
 _STRING = r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"?'
 _COMMENT = r"//[^\n]*|/\*.*?(?:\*/|\Z)"
@@ -22,7 +22,6 @@ _STRING_OR_COMMENT = re.compile(rf"{_STRING}|(?P<comment>{_COMMENT})", re.DOTALL
 _STRING_OR_TRAILING_COMMA = re.compile(rf"{_STRING}|(?P<comma>,)(?=\s*[\]}}])")
 _NON_NEWLINE = re.compile(r"[^\n]")
 _INDENT = re.compile(r"\n([ \t]+)\S")
-_SPACE = re.compile(r"\s*")
 _decoder = json.JSONDecoder()
 
 
@@ -84,7 +83,7 @@ def _blank_comments(text: str) -> str:
 
 def _parse_document(source: JsonFile) -> JsoncDocument:
     value = json.loads(
-        source.text, object_pairs_hook=_collect_members, parse_constant=_reject_constant
+        source.text, object_pairs_hook=_collect_members, parse_constant=reject_constant
     )
     return JsoncDocument(source, value, tuple(_find_duplicates(value)))
 
@@ -95,10 +94,6 @@ def _collect_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(name for name, _ in pairs)
         members.duplicates = tuple(name for name, count in counts.items() if count > 1)
     return members
-
-
-def _reject_constant(constant: str) -> None:
-    raise ValueError(constant)
 
 
 def _find_duplicates(value: Any) -> list[JsonPath]:
@@ -172,16 +167,16 @@ def _locate_object(text: str, path: JsonPath) -> _JsonObject:
     source = parse_jsonc("text", text).source
     plain, opening = source.text, source.find_offset(0, path)
     members: list[_JsonMember] = []
-    position = _skip_space(plain, opening + 1)
+    position = skip_whitespace(plain, opening + 1)
     while plain[position] != "}":
         start = position
         name, position = _decoder.raw_decode(plain, start)
-        value = _skip_space(plain, _skip_space(plain, position) + 1)
+        value = skip_whitespace(plain, skip_whitespace(plain, position) + 1)
         _, end = _decoder.raw_decode(plain, value)
         members.append(_JsonMember(name, start, value, end))
-        position = _skip_space(plain, end)
+        position = skip_whitespace(plain, end)
         if plain[position] == ",":
-            position = _skip_space(plain, position + 1)
+            position = skip_whitespace(plain, position + 1)
     return _JsonObject(opening, position, tuple(members))
 
 
@@ -217,7 +212,6 @@ def _write_member(text: str, path: JsonPath, name: str, value: Any) -> str:
 
 
 def _remove_member(text: str, name: str) -> str:
-    """Return the text of an object without one of its members."""
     found = _locate_object(text, ())
     index = next(n for n in reversed(range(len(found.members))) if found.members[n].name == name)
     member, plain = found.members[index], _blank_comments(text)
@@ -248,11 +242,5 @@ def _detect_indent(text: str) -> str:
 
 
 def _line_indent(text: str, position: int) -> str:
-    """Return the indentation of the line at a position."""
     line = text[text.rfind("\n", 0, position) + 1 : position]
     return line[: len(line) - len(line.lstrip())]
-
-
-def _skip_space(text: str, position: int) -> int:
-    match = _SPACE.match(text, position)
-    return match.end() if match else position

@@ -147,7 +147,10 @@ def _normalize_rows(rows: Array) -> Array:
 
 
 def load_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of an uncompressed `.npz` file by name. The arrays are read-only."""
+    """Return the read-only arrays of an uncompressed `.npz` file by name.
+
+    The file is memory-mapped: a query needs only a few rows of the largest array.
+    """
     data = _map_file(file)
     with ZipFile(file) as archive:
         offsets = {

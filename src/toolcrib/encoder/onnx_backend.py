@@ -42,7 +42,10 @@ _LAST_AXIS: Final = 2
 
 
 class OnnxGraph:
-    """A graph of nodes that refer to each other's outputs by name."""
+    """A graph of nodes that refer to each other's outputs by name.
+
+    It is serialized without the `onnx` package. Field numbers are those of onnx.proto.
+    """
 
     def __init__(self, input: str) -> None:
         self._input = input

@@ -234,7 +234,6 @@ def _shortest_unique_suffix(path: tuple[str, ...], paths: Sequence[tuple[str, ..
 
 
 def _find_nearest_id(id: str, ids: Iterable[str]) -> str:
-    """Return the most similar id, or an empty string."""
     folded = id.casefold()
     ids_by_folded = {other.casefold(): other for other in ids}
     if folded in ids_by_folded:
@@ -246,7 +245,6 @@ def _find_nearest_id(id: str, ids: Iterable[str]) -> str:
 
 @lru_cache(maxsize=256)
 def _find_nearest_field(field: str) -> str:
-    """Return the most similar field of an unknown field, or an empty string."""
     if field in FIELDS:
         return ""
     return next(iter(difflib.get_close_matches(field, FIELDS, n=1, cutoff=0.8)), "")

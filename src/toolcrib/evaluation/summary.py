@@ -17,6 +17,7 @@ Values = NDArray[np.float64]
 
 RESAMPLES: Final = 2_000
 CONFIDENCE_LEVEL: Final = 0.95
+# The same results give the same statistics.
 _SEED: Final = 20_240_229
 # With fewer queries of either kind, bootstrap samples vary too little for a p-value.
 MIN_AUC_QUERIES: Final = 20

@@ -28,11 +28,12 @@ _SPACE = re.compile(r"[ \t\r\n]*")
 SUSPICIOUS_DEPTH = 500
 
 
-def _reject_constant(constant: str) -> NoReturn:
+def reject_constant(constant: str) -> NoReturn:
+    """Raise for NaN and Infinity, which are not JSON."""
     raise ValueError(constant)
 
 
-_decoder = json.JSONDecoder(parse_constant=_reject_constant)
+_decoder = json.JSONDecoder(parse_constant=reject_constant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class JsonFile:
 
         Only error messages need offsets, so they are computed on demand.
         """
-        start = _skip_whitespace(self.text, start)
+        start = skip_whitespace(self.text, start)
         for step in path:
             start = _find_member(self.text, start, step)
         return start
@@ -179,21 +180,22 @@ def _find_member(text: str, start: int, key: str | int) -> int:
     found = position = start
     index = 0
     while text[position] not in "]}":
-        position = _skip_whitespace(text, position + 1)
+        position = skip_whitespace(text, position + 1)
         member: str | int = index
         if isinstance(key, str):
             member, position = _decoder.raw_decode(text, position)
-            position = _skip_whitespace(text, _skip_whitespace(text, position) + 1)
+            position = skip_whitespace(text, skip_whitespace(text, position) + 1)
         if member == key:
             # If a key occurs twice, JSON parsers use the last value.
             found = position
         if found != start and isinstance(key, int):
             break
-        position = _skip_whitespace(text, _decoder.raw_decode(text, position)[1])
+        position = skip_whitespace(text, _decoder.raw_decode(text, position)[1])
         index += 1
     return found
 
 
-def _skip_whitespace(text: str, position: int) -> int:
+def skip_whitespace(text: str, position: int) -> int:
+    """Return the next position that is not whitespace of JSON."""
     match = _SPACE.match(text, position)
     return match.end() if match else position

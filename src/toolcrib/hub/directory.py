@@ -51,7 +51,10 @@ class ParsedDefinitions:
 def parse_definitions(
     entries: Iterable[object], *, server: str, server_description: str = ""
 ) -> ParsedDefinitions:
-    """Parse a server's tool list, keeping its order."""
+    """Parse a server's tool list, keeping its order.
+
+    An unusable definition is reported as a problem and does not affect the others.
+    """
     definitions: dict[str, ToolDefinition] = {}
     usable, problems = _split_usable(entries)
     for number, entry in usable:

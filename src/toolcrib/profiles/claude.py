@@ -303,7 +303,8 @@ def _find_refusals(body: Mapping[str, Any], edition: Edition) -> Iterator[Reques
                 yield RequestRefusal(EXAMPLES_AND_SEARCH.format(name=tool.get("name")))
     defined = {str(tool.get("name")) for tool in tools}
     # Names of tools of an MCP server begin with its name; the request need not list them.
-    servers = tuple(f"{tool.get('mcp_server_name')}_" for tool in tools if _is_mcp_toolset(tool))
+    toolsets = (tool for tool in tools if tool.get("type") == "mcp_toolset")
+    servers = tuple(f"{tool.get('mcp_server_name')}_" for tool in toolsets)
     for name in referenced_tool_names(body):
         if name not in defined and not name.startswith(servers):
             yield RequestRefusal(UNKNOWN_REFERENCE.format(name=name))
@@ -332,16 +333,11 @@ def is_deferred(tool: Mapping[str, Any]) -> bool:
     return tool.get("defer_loading") is True
 
 
-def _is_mcp_toolset(tool: Mapping[str, Any]) -> bool:
-    return tool.get("type") == "mcp_toolset"
-
-
 def _request_tools(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return _mappings_or_empty(body.get("tools"))
 
 
 def _content_blocks(body: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the content blocks of all messages."""
     for message in _mappings_or_empty(body.get("messages")):
         yield from _mappings_or_empty(message.get("content"))
 

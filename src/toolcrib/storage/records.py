@@ -1,4 +1,4 @@
-"""The values that a store keeps between runs, and its limits."""
+"""The values that a store keeps between runs, its limits and its tables."""
 
 from __future__ import annotations
 
@@ -50,3 +50,34 @@ class ToolUsageTotal:
     failures: int
     last_used: float
     seconds: float = 0.0
+
+
+# One tuple of statements per version of the tables. Released versions never change.
+_VERSION_1: Final = (
+    "CREATE TABLE manifests (server TEXT PRIMARY KEY, identity TEXT NOT NULL, "
+    "body TEXT NOT NULL, seen REAL NOT NULL)",
+    "CREATE TABLE pins (server TEXT NOT NULL, tool TEXT NOT NULL, fingerprint TEXT NOT NULL, "
+    "definition TEXT NOT NULL, state TEXT NOT NULL, first_seen REAL NOT NULL, candidate TEXT, "
+    "candidate_fingerprint TEXT NOT NULL, PRIMARY KEY (server, tool))",
+    "CREATE INDEX pins_by_state ON pins (state)",
+    "CREATE TABLE revision (number INTEGER NOT NULL)",
+    "INSERT INTO revision VALUES (0)",
+    "CREATE TABLE usage (tool_id TEXT PRIMARY KEY, calls INTEGER NOT NULL, "
+    "failures INTEGER NOT NULL, seconds REAL NOT NULL, last_used REAL NOT NULL)",
+    "CREATE INDEX usage_by_time ON usage (last_used)",
+    "CREATE TABLE counters (name TEXT PRIMARY KEY, amount INTEGER NOT NULL)",
+    "CREATE TABLE sessions (key TEXT PRIMARY KEY, body TEXT NOT NULL, at REAL NOT NULL)",
+    "CREATE INDEX sessions_by_time ON sessions (at)",
+)
+
+_VERSION_2: Final = (
+    "CREATE TABLE lessons (circle TEXT NOT NULL, voice TEXT NOT NULL, word TEXT NOT NULL, "
+    "weights TEXT NOT NULL, PRIMARY KEY (circle, voice, word)) WITHOUT ROWID",
+    "CREATE TABLE lessons_state (number INTEGER NOT NULL, salt_check TEXT NOT NULL)",
+    "INSERT INTO lessons_state VALUES (0, '')",
+)
+
+# Learning from use was removed in 0.2.
+_VERSION_3: Final = ("DROP TABLE lessons", "DROP TABLE lessons_state")
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
