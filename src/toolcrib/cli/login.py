@@ -11,7 +11,7 @@ from toolcrib.cli.gateway import config_option, configure_logging, require_gatew
 from toolcrib.cli.printing import print_note
 from toolcrib.config.fields import find_nearest_name
 from toolcrib.config.loader import load_config, require_config_path
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_token_folder
 from toolcrib.errors import InvalidConfig, InvalidStore
 
 _MAX_LISTED_NAMES: Final = 12
@@ -41,7 +41,6 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     configure_logging()
     import anyio
 
-    from toolcrib.config.settings import resolve_token_folder
     from toolcrib.gateway.mcp.upstream.login import login
     from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenFile
 

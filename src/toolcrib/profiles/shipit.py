@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from toolcrib.core.tool import Tool
@@ -124,22 +124,10 @@ class ShipitEntry:
     @classmethod
     def from_dict(cls, tool: Mapping[str, Any]) -> ShipitEntry:
         """Return the entry of a tool from the runtime's list."""
-
-        def text(field: str) -> str:
-            return str(tool.get(field) or "")
-
+        names = [field.name for field in fields(cls) if field.name != "read_only"]
+        texts = {name: str(tool.get(name) or "") for name in names}
         read_only = tool.get("read_only")
-        return cls(
-            name=text("name"),
-            description=text("description"),
-            prompt_instructions=text("prompt_instructions"),
-            category=text("category"),
-            server=text("server"),
-            connection_id=text("connection_id"),
-            connection_state=text("connection_state"),
-            discovery_terms=text("discovery_terms"),
-            read_only=read_only if isinstance(read_only, bool) else None,
-        )
+        return cls(**texts, read_only=read_only if isinstance(read_only, bool) else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +234,6 @@ class ToolSearchTool:
     def _rank(
         self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
     ) -> list[ShipitMatch]:
-        """Return every tool, best first."""
         return _sort_by_score(
             ShipitMatch(
                 entry, fuzzy.score_haystack(query, _entry_haystack(entry), self.token_bonus)
@@ -255,12 +242,10 @@ class ToolSearchTool:
         )
 
     def _render_row(self, match: ShipitMatch) -> dict[str, Any]:
-        """Return a match as data."""
         fields = {field: getattr(match.entry, field) for field in self.match_fields}
         return {**fields, "score": match.score}
 
     def _render_lines(self, number: int, match: ShipitMatch) -> list[str]:
-        """Return a match as lines of text."""
         entry = match.entry
         return _render_entry(
             number, entry, f"{match.score}", entry.description, entry.prompt_instructions
@@ -367,13 +352,17 @@ def render_signature(name: str, schema: Mapping[str, Any] | None) -> str:
     """Return how to call a tool, in one line: `name(required: type, optional?: type)`."""
     if not schema:
         return name
-    parameters = _mapping_or_empty(_mapping_or_empty(schema.get("function")).get("parameters"))
-    required = parameters.get("required") or ()
-    arguments = (
-        f"{argument}{'' if argument in required else '?'}: {_mapping_or_empty(inner).get('type', 'any')}"
-        for argument, inner in _mapping_or_empty(parameters.get("properties")).items()
+    parameters = _mapping_or_empty(schema.get("function")).get("parameters")
+    return f"{name}({render_parameters(_mapping_or_empty(parameters))})"
+
+
+def render_parameters(schema: Mapping[str, Any]) -> str:
+    """Return the parameters of a JSON Schema in one line."""
+    required = schema.get("required") or ()
+    return ", ".join(
+        f"{name}{'' if name in required else '?'}: {_mapping_or_empty(inner).get('type', 'any')}"
+        for name, inner in _mapping_or_empty(schema.get("properties")).items()
     )
-    return f"{name}({', '.join(arguments)})"
 
 
 def _mapping_or_empty(value: object) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from toolcrib.adapters import openai_chat
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
-from toolcrib.profiles.shipit import AVAILABLE_TOOLS_KEY, CORE_TOOLS
+from toolcrib.profiles.shipit import AVAILABLE_TOOLS_KEY, CORE_TOOLS, render_parameters
 from toolcrib.session.disclosure import SERVER_SIZE, Activation, Disclosure, Selection
 from toolcrib.session.session import SessionTable
 
@@ -250,20 +250,7 @@ def select_deferred_servers(
 
 def render_arguments(tool: Tool) -> str:
     """Return the arguments of a tool in one line."""
-    schema = tool.input_schema
-    properties = schema.get("properties")
-    if not isinstance(properties, dict) or not properties:
-        return "Arguments: none"
-    required = schema.get("required") or ()
-    arguments = (
-        f"{name}{'' if name in required else '?'}: {_argument_type(inner)}"
-        for name, inner in properties.items()
-    )
-    return f"Arguments: {', '.join(arguments)}"
-
-
-def _argument_type(schema: object) -> object:
-    return schema.get("type", "any") if isinstance(schema, dict) else "any"
+    return f"Arguments: {render_parameters(tool.input_schema) or 'none'}"
 
 
 def _split_words(text: str) -> set[str]:

@@ -81,7 +81,8 @@ class SqliteStore:
             self.get_revision()
         except BaseException:
             self._close_connection()
-            self._remove_file_lock()
+            if self._file_lock is not None:
+                self._file_lock.remove()
             raise
 
     @property
@@ -335,11 +336,6 @@ class SqliteStore:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
-
-    def _remove_file_lock(self) -> None:
-        """Delete the lock file next to a file that could not be opened as a store."""
-        if self._file_lock is not None:
-            self._file_lock.remove()
 
     def _move_damaged_file(self, error: Exception) -> bool:
         """Move a damaged file away if no other process uses it; return whether to try again."""
