@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.clients.toml_edit import append_table, parse_toml, remove_tables
+from toolcrib.config.clients.importing import parse_toml
+from toolcrib.config.clients.write_back import append_table, remove_tables
 from toolcrib.config.jsonc import parse_jsonc, remove_members, set_member
 from toolcrib.errors import InvalidConfig
 

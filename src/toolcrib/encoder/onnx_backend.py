@@ -92,7 +92,8 @@ def _encode_attribute(name: str, value: int | float | list[int]) -> bytes:
         return head + b"".join(_int_field(8, item) for item in value) + _int_field(20, 7)
     if isinstance(value, int):
         return head + _int_field(3, value) + _int_field(20, 2)
-    return head + _float_field(2, value) + _int_field(20, 1)
+    number = _encode_varint(2 << 3 | _WIRE_FLOAT) + struct.pack("<f", value)
+    return head + number + _int_field(20, 1)
 
 
 def _encode_value_info(name: str, shape: Sequence[int | str]) -> bytes:
@@ -107,10 +108,6 @@ def _encode_value_info(name: str, shape: Sequence[int | str]) -> bytes:
 
 def _int_field(field: int, value: int) -> bytes:
     return _encode_varint(field << 3 | _WIRE_VARINT) + _encode_varint(value)
-
-
-def _float_field(field: int, value: float) -> bytes:
-    return _encode_varint(field << 3 | _WIRE_FLOAT) + struct.pack("<f", value)
 
 
 def _bytes_field(field: int, value: bytes) -> bytes:

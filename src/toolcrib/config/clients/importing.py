@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any, Literal
 
 from toolcrib.config.clients.file_writes import encode_like
 from toolcrib.config.clients.locations import SERVERS, ClientFile, HostSystem, list_client_files
-from toolcrib.config.clients.toml_edit import parse_toml
 from toolcrib.config.clients.translation import (
     DiscoveredServer,
     starts_toolcrib,
@@ -139,6 +139,14 @@ def parse_servers(source: ClientFile, text: str) -> Mapping[str, Any]:
 
 def _parse_json(file: str, text: str) -> Any:
     return parse_jsonc(file, text).value if text.strip() else {}
+
+
+def parse_toml(file: str, text: str) -> dict[str, object]:
+    """Return the content of a TOML text; raise `InvalidConfig` if it is invalid."""
+    try:
+        return tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidConfig(f"{file}: not valid TOML: {error}") from error
 
 
 def plan_import(
