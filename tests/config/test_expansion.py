@@ -11,6 +11,7 @@ from toolcrib.config.fields import (
     escape_variables,
     expand_variables,
 )
+from toolcrib.config.parser import parse_config
 from toolcrib.errors import InvalidConfig
 
 _SET = {"HOST": "example.com", "EMPTY": "", "TRICK": "${HOST}"}
@@ -60,3 +61,9 @@ def test_required_variables_are_collected() -> None:
 @given(st.text(alphabet="${}AB:-x"))
 def test_expanding_an_escaped_text_returns_the_original(text: str) -> None:
     assert expand_variables(escape_variables(text), {}, ()) == text
+
+
+def test_empty_variable_gives_the_default() -> None:
+    document = {"http": {"port": "${PORT:-}"}, "toolSearch": {"debug": "${DEBUG}"}}
+    config = parse_config(document, {"DEBUG": " "})
+    assert (config.http.port, config.tool_search.debug) == (8787, False)

@@ -454,12 +454,6 @@ def test_variable_may_hold_a_number_or_a_boolean() -> None:
     assert "toolSearch.debug" in str(_parse_error(document, PORT="1", DEBUG="1", MODE=""))
 
 
-def test_empty_variable_gives_the_default() -> None:
-    document = {"http": {"port": "${PORT:-}"}, "toolSearch": {"debug": "${DEBUG}"}}
-    config = _parse(document, DEBUG=" ")
-    assert (config.http.port, config.tool_search.debug) == (8787, False)
-
-
 def test_host_and_origin_patterns_are_accepted() -> None:
     hosts = ["*", "*.example.com", "tools:8787", "[::1]:80", "10.0.0.1"]
     origins = ["*", "null", "https://a.example:8443/", "vscode-webview://0abc"]

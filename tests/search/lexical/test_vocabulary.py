@@ -26,7 +26,7 @@ def test_unaccepted_term_does_not_hide_an_accepted_one() -> None:
     ]
 
 
-# So many terms that the vocabulary sorts most of them; the last ones stay unsorted.
+# Enough terms that the vocabulary sorts most of them and leaves only the last ones unsorted.
 FILLERS = [f"filler{number}" for number in range(150)]
 
 
