@@ -54,6 +54,11 @@ def dicts_or_empty(value: object) -> Sequence[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else ()
 
 
+def dict_or_empty(value: object) -> dict[str, Any]:
+    """Return the value if it is a dictionary, else an empty one."""
+    return value if isinstance(value, dict) else {}
+
+
 def str_or_empty(value: object) -> str:
     """Return the value if it is a string, else an empty string."""
     return value if isinstance(value, str) else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
@@ -119,24 +120,19 @@ class LlmGateway:
         self._indexes: ToolIndexCache[ToolIndex] = ToolIndexCache(settings.engine_cache)
         self._switches = dict(switches or {})
         self._on_request = on_request
-        self._search_threads: ThreadPoolExecutor | None = None
-        self._read_threads: ThreadPoolExecutor | None = None
-        self._prepare_thread: ThreadPoolExecutor | None = None
-
-    async def open(self) -> None:
-        """Open the connection pool and start the threads."""
-        await self.upstreams.open()
         self._search_threads = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
         self._prepare_thread = ThreadPoolExecutor(1, "toolcrib-prepare")
+
+    async def open(self) -> None:
+        """Open the connection pool."""
+        await self.upstreams.open()
 
     async def close(self) -> None:
         """Close all connections and wait for the threads."""
         await self.upstreams.close()
         for threads in (self._search_threads, self._read_threads, self._prepare_thread):
-            if threads is not None:
-                await asyncio.to_thread(threads.shutdown, cancel_futures=True)
-        self._search_threads = self._read_threads = self._prepare_thread = None
+            await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
     async def read_request(self, exchange: HttpExchange, api: LlmApi) -> LlmRequest:
         """Parse a request and choose its upstream."""
@@ -187,7 +183,8 @@ class LlmGateway:
             loop.call_later(PREPARE_DELAY_SECONDS, self._submit_preparation, index)
 
     def _submit_preparation(self, index: ToolIndex) -> None:
-        if self._prepare_thread is not None:
+        # The gateway may have been closed in the meantime.
+        with suppress(RuntimeError):
             self._prepare_thread.submit(index.prepare)
 
     def memory_for(self, request: LlmRequest) -> ScopedMemory:

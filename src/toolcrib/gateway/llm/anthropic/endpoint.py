@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
+from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.core import prompts
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.history import (
@@ -77,6 +78,7 @@ MIXED: Final = (
 MISSING_KEY: Final = (
     "messages.{at}.content.{place}.server_tool_use.input: `{name}` takes `{key}`, which is missing"
 )
+_SEARCH_SUCCESS: Final = "tool_search_tool_search_result"
 _STALE: Final = {"type": "text", "text": prompts.STALE_REFERENCES}
 # MCP clients send names of up to 128 characters.
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
@@ -155,8 +157,7 @@ def _check(gateway: LlmGateway, request: LlmRequest) -> tuple[dict[str, Any], Me
 async def _build_transparent_search(
     gateway: LlmGateway, request: LlmRequest, entries: list[Any]
 ) -> TransparentSearchRewriter:
-    choice = request.body.get("tool_choice")
-    forced = str(choice.get("name")) if isinstance(choice, dict) else ""
+    forced = str(dict_or_empty(request.body.get("tool_choice")).get("name"))
     index = await gateway.get_tool_index(
         entries, partial(build_transparent_index, request.body), "messages", "transparent", forced
     )
@@ -248,7 +249,7 @@ def _find_history_problems(body: Mapping[str, Any]) -> Iterator[RequestRefusal]:
             id = str(block.get("tool_use_id"))
             if id not in uses:
                 yield RequestRefusal(ORPHAN.format(type=SEARCH_RESULT, id=id, **location))
-            elif _is_successful(block):
+            elif dict_or_empty(block.get("content")).get("type") == _SEARCH_SUCCESS:
                 yield from _find_missing_key(uses[id], location)
         elif block.get("type") == "tool_result":
             id = str(block.get("tool_use_id"))
@@ -263,14 +264,9 @@ def _find_missing_key(
     use: Mapping[str, Any], location: Mapping[str, int]
 ) -> Iterator[RequestRefusal]:
     variant = VARIANTS[str(use.get("name"))]
-    key, input = variant.keys[0], use.get("input")
-    if not isinstance(input, Mapping) or key not in input:
+    key = variant.keys[0]
+    if key not in dict_or_empty(use.get("input")):
         yield RequestRefusal(MISSING_KEY.format(name=variant.name, key=key, **location))
-
-
-def _is_successful(block: Mapping[str, Any]) -> bool:
-    content = block.get("content")
-    return isinstance(content, Mapping) and content.get("type") == "tool_search_tool_search_result"
 
 
 def _refuse_dangling(block: Mapping[str, Any], tools: MessagesTools) -> RequestRefusal:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, TypeGuard
 
-from toolcrib.adapters.plain_json import dicts_or_empty
+from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
 from toolcrib.core import prompts
 from toolcrib.gateway.llm.tool_index import render_loaded_tools
 from toolcrib.profiles.claude import VARIANTS
@@ -187,8 +187,7 @@ class _PlainHistory:
         return {"type": "text", "text": text, **_get_cache_control(part)}
 
     def _convert_search_result(self, block: Block) -> Block:
-        content = block.get("content")
-        content = content if isinstance(content, dict) else {}
+        content = dict_or_empty(block.get("content"))
         result: Block = {
             "type": "tool_result",
             "tool_use_id": strip_server_prefix(block.get("tool_use_id")),
@@ -211,8 +210,7 @@ def _convert_assistant_block(block: Any) -> Any:
             "input": block.get("input", {}),
             **_get_cache_control(block),
         }
-    caller = block.get("caller") if isinstance(block, dict) else None
-    is_direct = isinstance(caller, dict) and caller.get("type") == "direct"
+    is_direct = dict_or_empty(dict_or_empty(block).get("caller")).get("type") == "direct"
     if is_direct and block.get("type") == "tool_use":
         return {key: value for key, value in block.items() if key != "caller"}
     return block

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from toolcrib.adapters import anthropic
-from toolcrib.adapters.plain_json import dicts_or_empty
+from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
 from toolcrib.gateway.llm.anthropic.history import iter_blocks
 from toolcrib.gateway.llm.anthropic.tools import index_entries
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
@@ -205,8 +205,7 @@ def list_deferrable(body: Mapping[str, Any]) -> list[Entry]:
     Not deferred are tools that the provider defines, tools that set `defer_loading` to false, and
     the tool that the model has to call.
     """
-    choice = body.get("tool_choice")
-    forced = choice.get("name") if isinstance(choice, Mapping) else None
+    forced = dict_or_empty(body.get("tool_choice")).get("name")
     entries = dicts_or_empty(body.get("tools"))
     names = [str(entry.get("name")) for entry in entries]
     if len(set(names)) != len(names):

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.config.settings import LlmSearchRanking
 from toolcrib.core.tool import Tool
 from toolcrib.gateway.llm.anthropic.history import (
@@ -87,8 +88,8 @@ class ServerSearchRewriter(MessagesRewriter):
         request = {**self._body, "messages": messages}
         if "tools" in request:
             request["tools"] = self.sent_entries
-        choice = self._body.get("tool_choice")
-        if self.rounds and isinstance(choice, Mapping) and self.is_search(str(choice.get("name"))):
+        choice = dict_or_empty(self._body.get("tool_choice"))
+        if self.rounds and self.is_search(str(choice.get("name"))):
             # The model has searched. If it had to search again, the loop would not end.
             rest = {key: value for key, value in choice.items() if key != "name"}
             request["tool_choice"] = {**rest, "type": "auto"}
@@ -138,8 +139,8 @@ class ServerSearchRewriter(MessagesRewriter):
 
     def _revealed_names(self) -> list[str]:
         names = referenced_tool_names({"messages": self._messages()})
-        choice = self._body.get("tool_choice")
-        if isinstance(choice, Mapping) and choice.get("type") == "tool":
+        choice = dict_or_empty(self._body.get("tool_choice"))
+        if choice.get("type") == "tool":
             names.append(str(choice.get("name")))
         return list(dict.fromkeys(names))
 
@@ -166,9 +167,8 @@ class ServerSearchRewriter(MessagesRewriter):
         if number >= MAX_SEARCHES_PER_ROUND:
             text = TOO_MANY_SEARCHES.format(limit=MAX_SEARCHES_PER_ROUND)
             return _search_error("too_many_requests", text)
-        input = call.get("input")
         try:
-            return self._search(str(call.get("name")), input if isinstance(input, Mapping) else {})
+            return self._search(str(call.get("name")), dict_or_empty(call.get("input")))
         except Exception:
             # The model can continue without this search.
             _log.exception("a search failed")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
+from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.endpoint import render_messages_error
@@ -20,17 +22,15 @@ _TEXT_FIELDS: Final = {
 }
 
 
+@dataclass(slots=True)
 class _OpenBlock:
     """A block that is being streamed. `index` is its index for the client, None if it is hidden."""
 
-    __slots__ = ("block", "has_delta", "index", "json", "texts")
-
-    def __init__(self, block: Body, index: int | None) -> None:
-        self.block = block
-        self.index = index
-        self.json: list[str] = []
-        self.texts: dict[str, list[str]] = {}
-        self.has_delta = False
+    block: Body
+    index: int | None
+    json: list[str] = field(default_factory=list)
+    texts: dict[str, list[str]] = field(default_factory=dict)
+    has_delta: bool = False
 
     def add_delta(self, delta: Mapping[str, Any]) -> None:
         type = delta.get("type")
@@ -41,13 +41,13 @@ class _OpenBlock:
             if isinstance(self.block["citations"], list):
                 self.block["citations"].append(delta.get("citation"))
         elif type in _TEXT_FIELDS:
-            field = _TEXT_FIELDS[str(type)]
-            self.texts.setdefault(field, []).append(str(delta.get(field, "")))
+            name = _TEXT_FIELDS[str(type)]
+            self.texts.setdefault(name, []).append(str(delta.get(name, "")))
 
     def complete(self) -> Body:
         """Return the block with all its deltas."""
-        for field, pieces in self.texts.items():
-            self.block[field] = f"{self.block.get(field) or ''}{''.join(pieces)}"
+        for name, pieces in self.texts.items():
+            self.block[name] = f"{self.block.get(name) or ''}{''.join(pieces)}"
         text = "".join(self.json)
         if text.strip():
             try:
@@ -117,7 +117,7 @@ class MessagesStream(ReplyStream):
         self._rewriter.add_usage(self._start_usage, delta.get("usage"))
         self._open, self._blocks, self._delta = {}, [], None
         self._start_usage, self._has_stopped = None, False
-        reason = _mapping(delta.get("delta")).get("stop_reason")
+        reason = dict_or_empty(delta.get("delta")).get("stop_reason")
         results, stop = self._rewriter.handle_round(
             blocks, reason if isinstance(reason, str) else None
         )
@@ -135,7 +135,7 @@ class MessagesStream(ReplyStream):
         return format_event("error", serialize_json(body))
 
     def _start_message(self, event: Body) -> list[Body]:
-        self._start_usage = _mapping(event.get("message")).get("usage")
+        self._start_usage = dict_or_empty(event.get("message")).get("usage")
         if self._has_started:
             return []
         self._has_started = True
@@ -143,7 +143,7 @@ class MessagesStream(ReplyStream):
         return [event, *self._render_results(self._initial_results)]
 
     def _start_block(self, event: Body) -> list[Body]:
-        upstream_block = _mapping(event.get("content_block"))
+        upstream_block = dict_or_empty(event.get("content_block"))
         block = self._rewriter.convert_block(upstream_block)
         is_search = self._rewriter.is_gateway_search(block)
         if is_search and not self._rewriter.shows_searches:
@@ -164,7 +164,7 @@ class MessagesStream(ReplyStream):
 
     def _add_delta(self, event: Body) -> list[Body]:
         opened = self._get_open_block(event)
-        delta = _mapping(event.get("delta"))
+        delta = dict_or_empty(event.get("delta"))
         opened.add_delta(delta)
         if opened.index is None:
             return []
@@ -199,7 +199,7 @@ class MessagesStream(ReplyStream):
         return events
 
     def _render_end(self, event: Body, stop_reason: str | None) -> list[Body]:
-        delta = {"stop_reason": None, "stop_sequence": None, **_mapping(event.get("delta"))}
+        delta = {"stop_reason": None, "stop_sequence": None, **dict_or_empty(event.get("delta"))}
         if self._rewriter.shows_searches:
             delta.setdefault("stop_details", None)
         delta["stop_reason"] = stop_reason
@@ -221,7 +221,3 @@ def _block_index(event: Mapping[str, Any]) -> int:
     if not isinstance(index, int):
         raise RequestFailed("the upstream sent an event of a block without its index", 502)
     return index
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

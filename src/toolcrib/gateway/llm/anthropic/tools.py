@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.config.settings import LlmSearchRanking
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
@@ -170,13 +171,13 @@ def parse_entry(entry: Entry) -> Tool:
 def list_mcp_members(toolset: Entry) -> list[McpMember]:
     """Return the enabled tools of an MCP server, as far as the request lists them."""
     entries = toolset.get("tools")
-    configs = _mapping(toolset.get("configs"))
+    configs = dict_or_empty(toolset.get("configs"))
     members: list[McpMember] = []
     for entry in entries if isinstance(entries, list) else ():
         if not isinstance(entry, Mapping):
             continue
         own = configs.get(str(entry.get("name")))
-        config = {**_mapping(toolset.get("default_config")), **_mapping(own)}
+        config = {**dict_or_empty(toolset.get("default_config")), **dict_or_empty(own)}
         if config.get("enabled", True) is not False:
             name = f"{toolset.get('mcp_server_name')}_{entry.get('name')}"
             members.append(McpMember(name, entry, config.get("defer_loading") is True))
@@ -186,7 +187,7 @@ def list_mcp_members(toolset: Entry) -> list[McpMember]:
 def is_deferred_entry(entry: object) -> bool:
     """Return whether an entry is deferred; some proxies write that in a `custom` object."""
     return isinstance(entry, Mapping) and (
-        is_deferred(entry) or is_deferred(_mapping(entry.get("custom")))
+        is_deferred(entry) or is_deferred(dict_or_empty(entry.get("custom")))
     )
 
 
@@ -194,9 +195,10 @@ def has_deferred_tools(entry: object) -> bool:
     """Return whether an entry is deferred, or is an MCP server with deferred tools."""
     if not isinstance(entry, Mapping) or entry.get("type") != MCP_TOOLSET:
         return is_deferred_entry(entry)
-    configs = _mapping(entry.get("configs"))
+    configs = dict_or_empty(entry.get("configs"))
     return any(
-        is_deferred(_mapping(config)) for config in (entry.get("default_config"), *configs.values())
+        is_deferred(dict_or_empty(config))
+        for config in (entry.get("default_config"), *configs.values())
     )
 
 
@@ -241,12 +243,12 @@ def _plain_mcp_toolset(entry: Entry, revealed: Collection[str]) -> dict[str, Any
     """
     configs = {
         name: _without_keys(config, _SEARCH_KEYS) if isinstance(config, Mapping) else config
-        for name, config in _mapping(entry.get("configs")).items()
+        for name, config in dict_or_empty(entry.get("configs")).items()
     }
     for member in list_mcp_members(entry):
         if member.is_deferred and member.name not in revealed:
             name = str(member.entry.get("name"))
-            configs[name] = {**_mapping(configs.get(name)), "enabled": False}
+            configs[name] = {**dict_or_empty(configs.get(name)), "enabled": False}
     plain = dict(entry)
     if configs:
         plain["configs"] = configs
@@ -265,7 +267,3 @@ def _without_keys(entry: Entry, keys: Iterable[str]) -> Entry:
     if not any(key in entry for key in keys):
         return entry
     return {key: value for key, value in entry.items() if key not in keys}
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else {}

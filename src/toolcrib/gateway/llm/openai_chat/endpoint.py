@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import tools_from_wire
-from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
+from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange, Treatment
@@ -91,9 +91,8 @@ def is_search_entry(entry: Entry) -> bool:
 
 def is_deferred_entry(entry: Entry) -> bool:
     """Return whether an entry is deferred."""
-    function = entry.get("function")
-    inner = function.get(_DEFER_FIELD) if isinstance(function, dict) else None
-    return entry.get(_DEFER_FIELD) is True or inner is True
+    function = dict_or_empty(entry.get("function"))
+    return entry.get(_DEFER_FIELD) is True or function.get(_DEFER_FIELD) is True
 
 
 def uses_tool_search(entries: Sequence[Entry]) -> bool:
@@ -152,11 +151,10 @@ def _parse_function(entry: Entry) -> Tool | None:
 
 
 def _without_deferral(entry: Entry) -> Entry:
-    function = entry.get("function")
-    is_inside = isinstance(function, dict) and _DEFER_FIELD in function
-    if _DEFER_FIELD not in entry and not is_inside:
+    function = dict_or_empty(entry.get("function"))
+    if _DEFER_FIELD not in entry and _DEFER_FIELD not in function:
         return entry
     sent: dict[str, Any] = {name: value for name, value in entry.items() if name != _DEFER_FIELD}
-    if is_inside and isinstance(function, dict):
+    if _DEFER_FIELD in function:
         sent["function"] = {name: value for name, value in function.items() if name != _DEFER_FIELD}
     return sent

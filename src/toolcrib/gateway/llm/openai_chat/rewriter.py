@@ -14,7 +14,12 @@ from toolcrib.adapters.openai_chat import (
     tools_to_wire,
     turns_from_wire,
 )
-from toolcrib.adapters.plain_json import dicts_or_empty, referenced_tool_names, str_or_empty
+from toolcrib.adapters.plain_json import (
+    dict_or_empty,
+    dicts_or_empty,
+    referenced_tool_names,
+    str_or_empty,
+)
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
@@ -52,9 +57,8 @@ class ChatRewriter(RequestRewriter):
         messages = restore_hidden_messages(client_messages, self._memory)
         self._selection = ToolSelection(index)
         self._selection.replay_history(list_actions(messages, index))
-        if isinstance(choice := body.get("tool_choice"), dict):
-            # The tool that the model has to call has to be sent.
-            self._selection.reveal([get_function_name(choice)])
+        # The tool that the model has to call has to be sent.
+        self._selection.reveal([get_function_name(dict_or_empty(body.get("tool_choice")))])
         self._messages = [_render_references(message, index) for message in messages]
         self._hidden: list[Message] = []
         self._texts: Message = {}
@@ -246,5 +250,4 @@ def _get_message(reply: Message) -> Message | None:
 
 def get_function_name(entry: Entry) -> str:
     """Return the name of the function of a call or a definition, or an empty string."""
-    function = entry.get("function")
-    return str_or_empty(function.get("name")) if isinstance(function, dict) else ""
+    return str_or_empty(dict_or_empty(entry.get("function")).get("name"))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
-from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
+from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.core.calls import ToolCall
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.openai_responses.items import (
@@ -109,9 +109,9 @@ class ResponsesRewriter(RequestRewriter):
         self._reader.load_definitions(previous.get("client_definitions", ()))
         self._selection.reveal(previous.get("revealed", ()))
         self._input = self._convert_input(previous.get("outputs", ()))
-        if isinstance(choice := body.get("tool_choice"), dict):
-            # The tool that the model has to call has to be sent.
-            self._selection.reveal([str_or_empty(choice.get("name"))])
+        # The tool that the model has to call has to be sent.
+        forced = dict_or_empty(body.get("tool_choice")).get("name")
+        self._selection.reveal([str_or_empty(forced)])
 
     @property
     def revealed_ids(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from toolcrib.adapters.plain_json import str_or_empty
+from toolcrib.adapters.plain_json import dict_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import render_openai_error
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
@@ -84,8 +84,7 @@ class ResponsesStream(ReplyStream):
             return []
         assert self._end is not None, "the upstream has ended the round"
         end, self._end = self._end, None
-        response = end.get("response")
-        response = response if isinstance(response, dict) else {}
+        response = dict_or_empty(end.get("response"))
         if not self._rewriter.finish_round(response):
             self._indexes = {}
             return []
