@@ -37,8 +37,7 @@ async def router() -> AsyncIterator[McpRouter]:
 @pytest.fixture
 def configured_router(router: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
     """Return the same gateway with other settings; its servers keep running."""
-    router.hub.config = with_search_settings(CONFIG, **getattr(request, "param", {}))
-    router.hub._views.clear()
+    router.hub.reconfigure(with_search_settings(CONFIG, **getattr(request, "param", {})))
     return router
 
 
