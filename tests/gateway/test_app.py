@@ -92,9 +92,9 @@ def test_health_is_public_but_its_reasons_need_a_key(
     gateway: GatewayProcess,
 ) -> None:
     assert gateway.request("/health").json == {"status": "degraded", "reasons": []}
-    told = gateway.request("/health", ADMIN).json
-    assert told["status"] == "degraded"
-    assert [reason for reason in told["reasons"] if reason.startswith("broken is not reachable")]
+    health = gateway.request("/health", ADMIN).json
+    assert health["status"] == "degraded"
+    assert [reason for reason in health["reasons"] if reason.startswith("broken is not reachable")]
 
 
 def test_profile_sees_only_its_own_servers_in_health(gateway: GatewayProcess) -> None:
@@ -224,9 +224,9 @@ def test_saved_tokens_are_counted(gateway: GatewayProcess) -> None:
     before = counts().get("listings", 0)
     gateway.request("/mcp", ADMIN, request("tools/list"))
     wait_until(lambda: counts().get("listings", 0) > before)
-    told = counts()
-    sent = told["tokens_listed"] + told["tokens_found"]
-    assert told["tokens_saved"] == told["tokens_of_all"] - sent
+    after = counts()
+    sent = after["tokens_listed"] + after["tokens_found"]
+    assert after["tokens_saved"] == after["tokens_of_all"] - sent
 
 
 def test_session_belongs_to_the_key_that_opened_it(gateway: GatewayProcess) -> None:

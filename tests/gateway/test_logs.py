@@ -103,17 +103,17 @@ def test_secrets_are_redacted(either: io.StringIO, message: str) -> None:
         raise ValueError(message)
     except ValueError:
         LOG.exception("failed")
-    told = either.getvalue()
-    assert "hunter2" not in told
-    assert told.count("[redacted]") >= 4
+    log_text = either.getvalue()
+    assert "hunter2" not in log_text
+    assert log_text.count("[redacted]") >= 4
 
 
 def test_extra_field_with_a_secret_name_is_redacted(either: io.StringIO) -> None:
     LOG.info("called", extra={"api_key": "hunter2secret", "tokens": 12, "tool": "get_token"})
-    told = either.getvalue()
-    assert "hunter2" not in told
-    assert "12" in told
-    assert "get_token" in told
+    log_text = either.getvalue()
+    assert "hunter2" not in log_text
+    assert "12" in log_text
+    assert "get_token" in log_text
 
 
 def test_ordinary_text_is_unchanged(as_json: io.StringIO) -> None:

@@ -82,8 +82,8 @@ def test_name_of_a_filtered_tool_is_treated_as_words(office: Catalog) -> None:
     refused = engine.search("send_email", allowed=lambda tool: tool.name != "send_email")
     assert _names(refused) == expected
     assert "send_message" in _names(engine.search("send_email", where=Where(server="chat")))
-    told = engine.explain("send_email", "chat___send_message", where=Where(server="chat"))
-    assert told.is_returned
+    explanation = engine.explain("send_email", "chat___send_message", where=Where(server="chat"))
+    assert explanation.is_returned
 
 
 def test_engine_can_return_to_a_smaller_catalog(office: Catalog) -> None:
@@ -256,12 +256,12 @@ def test_no_match_is_a_result(engine: SearchEngine) -> None:
 
 
 def test_explain_says_why_a_tool_was_returned(engine: SearchEngine) -> None:
-    told = engine.explain("bill a customer", "books___createInvoice")
-    assert told.is_returned
-    assert told.rank == 1
-    assert told.score == engine.search("bill a customer").hits[0].score
-    assert told.verdict.startswith("returned: number 1 of ")
-    assert told.reasons
+    explanation = engine.explain("bill a customer", "books___createInvoice")
+    assert explanation.is_returned
+    assert explanation.rank == 1
+    assert explanation.score == engine.search("bill a customer").hits[0].score
+    assert explanation.verdict.startswith("returned: number 1 of ")
+    assert explanation.reasons
 
 
 def test_explain_says_why_a_tool_was_not_returned(engine: SearchEngine) -> None:
@@ -291,8 +291,8 @@ def test_messages_do_not_reveal_tools_that_are_not_allowed() -> None:
         Catalog([Tool("send_email", "Post", server="mail"), Tool("get_refund", server="secret")])
     )
     mail = {"mail___send_email"}
-    told = engine.explain("get_refund", "mail___send_email", allowed=mail)
-    assert told.verdict == "does not match 'get_refund' in mode lexical"
+    explanation = engine.explain("get_refund", "mail___send_email", allowed=mail)
+    assert explanation.verdict == "does not match 'get_refund' in mode lexical"
     assert engine.search("refnud").notes
     assert engine.search("refnud", allowed=mail).notes == ()
     hidden = engine.search("email", where=Where(server="secret"), allowed=mail)

@@ -105,14 +105,14 @@ HOSTILE = [
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
     """Return the texts of 10,000 tools, some of them hostile."""
-    chance = random.Random(7)
+    rng = random.Random(7)
 
     def words(least: int, most: int) -> str:
-        return " ".join(chance.choices(WORDS, k=chance.randint(least, most)))
+        return " ".join(rng.choices(WORDS, k=rng.randint(least, most)))
 
     texts: list[str] = []
     for number in range(10_000):
-        texts += [f"{'_'.join(chance.choices(WORDS, k=3))}_{number}", words(30, 60)]
+        texts += [f"{'_'.join(rng.choices(WORDS, k=3))}_{number}", words(30, 60)]
         texts += [words(1, 16) for _ in range(6)]
         if number % 20 == 0:
             texts.append(f"{words(20, 40)} – naïve\n")

@@ -23,13 +23,11 @@ class StaticEmbedder:
     """Returns the same vector for a tool and for a query with its number; counts projected queries."""
 
     def __init__(self) -> None:
-        chance = np.random.default_rng(3)
-        falling = np.float32(0.9) ** np.arange(WIDTH, dtype=np.float32)
-        rows = chance.standard_normal((MIN_ROTATED_SLOTS + ROOM, WIDTH), np.float32) * falling
+        rng = np.random.default_rng(3)
+        decay = np.float32(0.9) ** np.arange(WIDTH, dtype=np.float32)
+        rows = rng.standard_normal((MIN_ROTATED_SLOTS + ROOM, WIDTH), np.float32) * decay
         # Rotated at random, so that the first dimensions are not the most important.
-        self.rows = normalize_vectors(
-            rows @ np.linalg.qr(chance.standard_normal((WIDTH, WIDTH)))[0]
-        )
+        self.rows = normalize_vectors(rows @ np.linalg.qr(rng.standard_normal((WIDTH, WIDTH)))[0])
         self.embedded_tools = 0
         self.projected_queries = 0
 

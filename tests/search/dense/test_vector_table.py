@@ -29,9 +29,9 @@ WIDTH = 3 * HEAD_DIMENSIONS
 
 def vectors(count: int, seed: int = 1) -> Vectors:
     """Return vectors like those of an encoder: a few directions carry most of the information."""
-    chance = np.random.default_rng(seed)
-    falling = np.float32(0.97) ** np.arange(WIDTH, dtype=np.float32)
-    return normalize_vectors(chance.standard_normal((count, WIDTH), np.float32) * falling)
+    rng = np.random.default_rng(seed)
+    decay = np.float32(0.97) ** np.arange(WIDTH, dtype=np.float32)
+    return normalize_vectors(rng.standard_normal((count, WIDTH), np.float32) * decay)
 
 
 def table(rows: Vectors) -> VectorTable:
@@ -170,18 +170,18 @@ def test_allowed_tools_are_rescored_before_the_page_is_cut(mode: str) -> None:
         "dense": DenseRanker(embedder),
     }
     engine = SearchEngine(Catalog(tools), rankers)
-    likeness = rows @ rows[9]
+    similarities = rows @ rows[9]
     # All tools that an approximate comparison would choose for rescoring are
     # disallowed; the best of the others must still be found.
-    refused = {f"tool_{slot}" for slot in np.argsort(-likeness)[:120].tolist()}
-    allowed = [tool.name for tool in tools if tool.name not in refused]
+    denied = {f"tool_{slot}" for slot in np.argsort(-similarities)[:120].tolist()}
+    allowed = [tool.name for tool in tools if tool.name not in denied]
     result = engine.search("whatever serves", mode=mode, allowed=frozenset(allowed), limit=5)
-    order = [f"tool_{slot}" for slot in np.argsort(-likeness, kind="stable").tolist()]
-    best = [name for name in order if name not in refused]
+    order = [f"tool_{slot}" for slot in np.argsort(-similarities, kind="stable").tolist()]
+    best = [name for name in order if name not in denied]
     assert [hit.tool.name for hit in result] == best[:5]
     # The form of the rights and the limit make no difference.
     asked = engine.search(
-        "whatever serves", mode=mode, allowed=lambda tool: tool.name not in refused, limit=5
+        "whatever serves", mode=mode, allowed=lambda tool: tool.name not in denied, limit=5
     )
     assert asked.hits == result.hits
     deep = engine.search("whatever serves", mode=mode, limit=300)

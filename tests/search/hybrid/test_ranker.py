@@ -50,13 +50,13 @@ def test_reasons_have_lexical_and_dense_shares(office: Catalog) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", ["find me a tool that can {}", '"{}"', "Hi! Could you help me? {}. Thanks a lot!"]
+    "template", ["find me a tool that can {}", '"{}"', "Hi! Could you help me? {}. Thanks a lot!"]
 )
-def test_preamble_does_not_change_the_result(office: Catalog, said: str) -> None:
+def test_preamble_does_not_change_the_result(office: Catalog, template: str) -> None:
     engine = _engine(office, TopicEmbedder())
     query = "look whether there will be rain"
     plain, framed = (
-        engine.with_reasons(engine.search(text)) for text in (query, said.format(query))
+        engine.with_reasons(engine.search(text)) for text in (query, template.format(query))
     )
     assert framed.hits == plain.hits
     assert framed.confidence == plain.confidence

@@ -226,18 +226,18 @@ async def test_user_response_time_does_not_count_for_the_call_timeout(
         connect_client(router, era, list_roots_callback=roots) as connected,
         anyio.create_task_group() as tasks,
     ):
-        said: list[str] = []
+        results: list[str] = []
 
         async def call() -> None:
-            said.append(await call_text(connected, f"{server}___ask", {"method": "roots/list"}))
+            results.append(await call_text(connected, f"{server}___ask", {"method": "roots/list"}))
 
         tasks.start_soon(call)
         # Longer than the call timeout, while the request is open.
         await anyio.sleep(1.5)
-        assert said == []
+        assert results == []
         answered.set()
-        await wait_until(lambda: said)
-        assert "roots" in said[0]
+        await wait_until(lambda: results)
+        assert "roots" in results[0]
 
 
 @pytest.mark.parametrize("server", ["old", "new"])
@@ -258,10 +258,10 @@ async def test_request_to_the_user_times_out(server: str) -> None:
     ):
         with anyio.fail_after(20):
             try:
-                said = await call_text(connected, f"{server}___ask", {"method": "roots/list"})
+                text = await call_text(connected, f"{server}___ask", {"method": "roots/list"})
             except Exception as fault:
-                said = str(fault)
-    assert "did not respond to roots/list in time" in said
+                text = str(fault)
+    assert "did not respond to roots/list in time" in text
 
 
 async def test_number_of_server_requests_is_limited(
@@ -269,5 +269,5 @@ async def test_number_of_server_requests_is_limited(
 ) -> None:
     monkeypatch.setattr(in_flight, "MAX_SERVER_REQUESTS_PER_CALL", 0)
     async with connect_listening_client(router, []) as connected:
-        said = await call_text(connected, "old___ask", {"method": "roots/list"})
-    assert "at most 0 requests to the client" in said
+        text = await call_text(connected, "old___ask", {"method": "roots/list"})
+    assert "at most 0 requests to the client" in text

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.anyio
 
 @asynccontextmanager
 async def serve_protected(**given: Any) -> AsyncIterator[tuple[AuthorizationServer, ServerConfig]]:
-    """A server that asks for a login, as it is write_config."""
+    """Run a server that requires a login; yield its authorization server and its configuration."""
     authority = AuthorizationServer()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -49,9 +49,9 @@ async def open_session(
         return {"asked": method}
 
     async def on_notify(method: str, params: Any) -> None:
-        heard.append((method, params))
+        notifications.append((method, params))
 
-    heard: list[Any] = []
+    notifications: list[Any] = []
     async with (
         create_client_server_memory_streams() as (client, (read, write)),
         anyio.create_task_group() as tasks,
@@ -67,7 +67,7 @@ async def open_session(
             on_notify=on_notify,
             closed=closed,
         ) as session:
-            yield session, heard
+            yield session, notifications
         assert closed.is_set()
         tasks.cancel_scope.cancel()
 
@@ -100,7 +100,7 @@ async def test_requests_and_results_are_plain_dicts(legacy: bool) -> None:
     async def on_progress(progress: float, total: float | None, message: str | None) -> None:
         heard_of.append((progress, total, message))
 
-    async with open_session(recording_server(seen), legacy=legacy) as (session, heard):
+    async with open_session(recording_server(seen), legacy=legacy) as (session, notifications):
         assert session.is_stateless is not legacy
         params = {"name": "x", "arguments": {"a": 1}, "vendorField": 7, "_meta": {"k": "v"}}
         result = await session.raw_request(
@@ -114,7 +114,7 @@ async def test_requests_and_results_are_plain_dicts(legacy: bool) -> None:
     assert result["vendorField"] == {"deep": [None]}
     assert ("notifications/message", {"level": "info", "data": 1}) in [
         (method, {key: value for key, value in (params or {}).items() if key != "_meta"})
-        for method, params in heard
+        for method, params in notifications
     ]
     assert heard_of == [(1.0, 2.0, "half")]
     connection, _, got = seen[0]
