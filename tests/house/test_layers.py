@@ -57,7 +57,7 @@ CASES = [
         "The LLM APIs are independent",
     ),
     ("search/lexical/terms.py", "import toolcrib.search.lexical.ranker", "No import cycles"),
-    ("storage/records.py", "import toolcrib.storage.sqlite", "No import cycles"),
+    ("storage/store.py", "import toolcrib.storage.sqlite", "No import cycles"),
     (
         "agent/openai_chat.py",
         "import toolcrib.agent.anthropic",

@@ -16,8 +16,8 @@ from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import sqlite as sqlite_store
-from toolcrib.storage.records import ServerManifest, ToolUsage
 from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import ServerManifest, ToolUsage
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ _WRITER = """
 import sys
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.records import ServerManifest, ToolUsage
+from toolcrib.storage.store import ServerManifest, ToolUsage
 store = SqliteStore(sys.argv[1])
 number = int(sys.argv[2])
 while True:
@@ -73,7 +73,7 @@ def test_killed_writer_loses_no_acknowledged_write(path: str) -> None:
 _COUNTER = """
 import sys
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.records import ToolUsage
+from toolcrib.storage.store import ToolUsage
 store = SqliteStore(sys.argv[1])
 for number in range(100):
     store.record_calls([ToolUsage("shared", True, 1.0, 1.0)])
@@ -259,7 +259,7 @@ _FULL = """
 import resource, signal, sys
 from toolcrib.errors import InvalidStore
 from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.records import ServerManifest
+from toolcrib.storage.store import ServerManifest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = SqliteStore(sys.argv[1])
 store.add_stats({"before": 1})

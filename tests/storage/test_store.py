@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
-from toolcrib.storage.records import ServerManifest, ToolUsage, ToolUsageTotal
-from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import ServerManifest, Store, ToolUsage, ToolUsageTotal
 
 DEFINITION = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
 CHANGED = {**DEFINITION, "description": "Send a mail to us."}
@@ -23,14 +22,14 @@ QUARANTINED = Pin("send", "first", DEFINITION, "changed", 1.0, CHANGED, "second"
 
 
 @pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SqliteStore]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     url = "sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path / 'toolcrib.db'}"
     opened = open_store(url)
     yield opened
     opened.close()
 
 
-def test_manifest_is_returned_verbatim_and_in_order(store: SqliteStore) -> None:
+def test_manifest_is_returned_verbatim_and_in_order(store: Store) -> None:
     tools = ({"name": "z", "x-odd": [1, 2.0, None]}, {"name": "a", "description": "\ud800 \0 é"})
     manifest = ServerManifest(
         "mail", "id", tools, "how \udfff", "2025-11-25", {"name": "mail"}, 12.5
@@ -66,7 +65,7 @@ def test_any_definition_is_returned_unchanged(tools: list[dict[str, Any]]) -> No
     store.close()
 
 
-def test_forgotten_server_has_no_manifest_and_no_pins(store: SqliteStore) -> None:
+def test_forgotten_server_has_no_manifest_and_no_pins(store: Store) -> None:
     store.put_manifest("mail", ServerManifest("mail", "id"))
     store.put_pins("mail", [QUARANTINED])
     store.put_pins("other", [QUARANTINED])
@@ -76,7 +75,7 @@ def test_forgotten_server_has_no_manifest_and_no_pins(store: SqliteStore) -> Non
     assert list(store.list_quarantined()) == ["other"]
 
 
-def test_quarantined_tools_are_approved_by_tool_or_by_server(store: SqliteStore) -> None:
+def test_quarantined_tools_are_approved_by_tool_or_by_server(store: Store) -> None:
     good = Pin("read", "r", {"name": "read"}, first_seen=1.0)
     store.put_pins(
         "mail", [QUARANTINED, good, Pin("b", "", {}, "changed", 2.0, {"name": "b"}, "new")]
@@ -93,14 +92,14 @@ def test_quarantined_tools_are_approved_by_tool_or_by_server(store: SqliteStore)
     assert store.get_pins("mail")["read"] == good
 
 
-def test_fingerprint_limits_an_approval_to_the_reviewed_candidate(store: SqliteStore) -> None:
+def test_fingerprint_limits_an_approval_to_the_reviewed_candidate(store: Store) -> None:
     store.put_pins("mail", [QUARANTINED])
     assert store.approve("mail", "send", fingerprint="older") == []
     assert store.get_pins("mail")["send"].state == "changed"
     assert store.approve("mail", "send", fingerprint="second") == ["send"]
 
 
-def test_late_report_of_a_change_does_not_undo_its_approval(store: SqliteStore) -> None:
+def test_late_report_of_a_change_does_not_undo_its_approval(store: Store) -> None:
     store.put_pins("mail", [QUARANTINED])
     store.approve("mail")
     store.put_pins("mail", [QUARANTINED])
@@ -109,7 +108,7 @@ def test_late_report_of_a_change_does_not_undo_its_approval(store: SqliteStore) 
     assert store.get_pins("mail")["send"].state == "changed"
 
 
-def test_revision_changes_only_with_pins(store: SqliteStore) -> None:
+def test_revision_changes_only_with_pins(store: Store) -> None:
     revisions = [store.get_revision()]
     store.put_pins("mail", [QUARANTINED])
     revisions.append(store.get_revision())
@@ -125,7 +124,7 @@ def test_revision_changes_only_with_pins(store: SqliteStore) -> None:
     assert store.get_revision() == revisions[-1]
 
 
-def test_calls_are_summed_by_tool(store: SqliteStore) -> None:
+def test_calls_are_summed_by_tool(store: Store) -> None:
     store.record_calls([ToolUsage("a", True, 0.5, 10.0), ToolUsage("a", False, 1.0, 5.0)])
     store.record_calls([ToolUsage("b", True, 0.25, 7.0), ToolUsage("a", True, 0.0, 6.0)])
     store.record_calls([])
@@ -135,14 +134,14 @@ def test_calls_are_summed_by_tool(store: SqliteStore) -> None:
     }
 
 
-def test_counters_add_up(store: SqliteStore) -> None:
+def test_counters_add_up(store: Store) -> None:
     store.add_stats({"searches": 2, "calls": 1})
     store.add_stats({"searches": 3})
     store.add_stats({})
     assert store.get_stats() == {"calls": 1, "searches": 5}
 
 
-def test_tables_are_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("MAX_USED_TOOLS", "MAX_COUNTERS", "MAX_SERVERS"):
         monkeypatch.setattr(f"toolcrib.storage.sqlite.{name}", 10)
     monkeypatch.setattr("toolcrib.storage.sqlite.PRUNE_INTERVAL", 5)
@@ -158,7 +157,7 @@ def test_tables_are_bounded(store: SqliteStore, monkeypatch: pytest.MonkeyPatch)
     assert store.get_stats()["counter 3"] == 2
 
 
-def test_pins_of_a_server_are_limited(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pins_of_a_server_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.storage.sqlite.MAX_PINS_PER_SERVER", 3)
     pins = [Pin(f"tool {number}", "print", {}) for number in range(4)]
     store.put_pins("other", pins[:3])
@@ -178,7 +177,7 @@ def test_pins_of_a_server_are_limited(store: SqliteStore, monkeypatch: pytest.Mo
     ],
 )
 def test_unstorable_manifest_is_rejected(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, info: dict[str, Any], message: str
+    store: Store, monkeypatch: pytest.MonkeyPatch, info: dict[str, Any], message: str
 ) -> None:
     monkeypatch.setattr("toolcrib.storage.sqlite.MAX_VALUE_BYTES", 100)
     with pytest.raises(InvalidStore, match=message):
@@ -186,21 +185,21 @@ def test_unstorable_manifest_is_rejected(
     assert store.list_manifests() == {}
 
 
-def test_lone_surrogate_in_a_name_is_rejected(store: SqliteStore) -> None:
+def test_lone_surrogate_in_a_name_is_rejected(store: Store) -> None:
     with pytest.raises(InvalidStore, match="half a surrogate pair"):
         store.put_pins("mail", [Pin("bad \ud800", "print", {})])
     with pytest.raises(InvalidStore, match="half a surrogate pair"):
         store.get_pins("\ud800")
 
 
-def test_closed_store_raises(store: SqliteStore) -> None:
+def test_closed_store_raises(store: Store) -> None:
     store.close()
     store.close()
     with pytest.raises(InvalidStore, match="closed; open it again"):
         store.get_usage()
 
 
-def test_threads_can_share_a_store(store: SqliteStore) -> None:
+def test_threads_can_share_a_store(store: Store) -> None:
     def write_repeatedly(name: str) -> None:
         for number in range(50):
             store.record_calls([ToolUsage("shared", True, 0.0, float(number))])

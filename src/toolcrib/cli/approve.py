@@ -20,7 +20,7 @@ from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 from toolcrib.safety.pinning import Pin, render_definition_diff
 from toolcrib.safety.scan import scan_definition
 from toolcrib.storage import open_store
-from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import Store
 
 _MAX_LISTED_NAMES: Final = 12
 _COLOURS: Final = {"-": "red", "+": "green"}
@@ -50,7 +50,7 @@ class PendingTool:
     def state(self) -> str:
         return "changed" if self.pin.fingerprint else "never trusted"
 
-    def approve(self, store: SqliteStore) -> bool:
+    def approve(self, store: Store) -> bool:
         """Approve this definition, and return whether it is still the current one."""
         fingerprint = self.pin.candidate_fingerprint
         return bool(store.approve(self.server, self.pin.tool, fingerprint=fingerprint))
@@ -114,7 +114,7 @@ def _find_store_url(config_file: str | None) -> str:
 
 
 @contextmanager
-def _open_existing_store(url: str) -> Iterator[SqliteStore]:
+def _open_existing_store(url: str) -> Iterator[Store]:
     """Open a store. A SQLite file that does not exist is an error, because it would be empty."""
     path = Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()
     if url.startswith(_SQLITE_PREFIX) and not path.exists():
@@ -128,7 +128,7 @@ def _open_existing_store(url: str) -> Iterator[SqliteStore]:
         store.close()
 
 
-def list_pending_tools(store: SqliteStore) -> list[PendingTool]:
+def list_pending_tools(store: Store) -> list[PendingTool]:
     """Return all quarantined tools."""
     return [
         PendingTool(server, pin)
@@ -151,7 +151,7 @@ def _select(pending: Sequence[PendingTool], names: Sequence[str]) -> list[Pendin
     return list(selected.values())
 
 
-def _forget(store: SqliteStore, server: str) -> None:
+def _forget(store: Store, server: str) -> None:
     if not store.get_pins(server) and store.get_manifest(server) is None:
         known = sorted({*store.list_manifests(), *store.list_quarantined()})
         names = ", ".join(escape_invisible(name) for name in known[:_MAX_LISTED_NAMES])

@@ -29,8 +29,7 @@ from toolcrib.safety.pinning import compare_with_pins, update_pins
 from toolcrib.safety.scan import scan_definition
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.ranker import Ranker
-from toolcrib.storage.records import ServerManifest, ToolUsage
-from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.store import ServerManifest, Store, ToolUsage
 
 FULL_ACCESS: Final = AccessProfile("")
 # Calls and counters are buffered until `flush`, so that requests do not wait for the disk.
@@ -45,7 +44,7 @@ class Hub:
     """Keeps the tool directory, the search engine and the store in step. Thread-safe."""
 
     def __init__(
-        self, config: GatewayConfig, store: SqliteStore, rankers: Mapping[str, Ranker] = RANKERS
+        self, config: GatewayConfig, store: Store, rankers: Mapping[str, Ranker] = RANKERS
     ) -> None:
         self.config = config
         self.store = store

@@ -30,13 +30,13 @@ from toolcrib.files.sqlite_file import (
 )
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage.file_lock import FileLock
-from toolcrib.storage.records import (
+from toolcrib.storage.migrations import MIGRATIONS
+from toolcrib.storage.store import (
     MAX_COUNTERS,
     MAX_PINS_PER_SERVER,
     MAX_SERVERS,
     MAX_USED_TOOLS,
     MAX_VALUE_BYTES,
-    MIGRATIONS,
     ServerManifest,
     ToolUsage,
     ToolUsageTotal,

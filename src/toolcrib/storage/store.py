@@ -1,0 +1,114 @@
+"""The `Store` protocol: what a gateway keeps between runs, and the stored values.
+
+A store is synchronous, fast and thread-safe; call it from an event loop through a thread. Every
+failure raises `InvalidStore` with a message that names the remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from toolcrib.safety.pinning import Pin
+
+# The limits of a store. Where a limit is reached, the oldest rows are deleted first.
+MAX_USED_TOOLS: Final = 50_000
+MAX_COUNTERS: Final = 1_000
+MAX_SERVERS: Final = 10_000
+MAX_PINS_PER_SERVER: Final = 20_000
+MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class ServerManifest:
+    """What a server reported about itself when it was last connected."""
+
+    server: str
+    # A digest of how the server is started; another digest means another server.
+    identity: str
+    # The definitions as the server sent them, in its order.
+    tools: tuple[dict[str, Any], ...] = ()
+    instructions: str = ""
+    protocol: str = ""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    seen_at: float = 0.0
+    # Definitions that could not be stored, and names of tools that were stored in part.
+    problems: tuple[str, ...] = ()
+    repaired_tools: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUsage:
+    """One tool call."""
+
+    tool_id: str
+    succeeded: bool
+    seconds: float
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUsageTotal:
+    """The totals of all calls of a tool."""
+
+    calls: int
+    failures: int
+    last_used: float
+    seconds: float = 0.0
+
+
+class Store(Protocol):
+    """Keeps manifests, pins, usage totals and counters."""
+
+    @property
+    def notice(self) -> str:
+        """A notice for the operator, such as a damaged file that was moved; empty if none."""
+
+    def get_manifest(self, server: str) -> ServerManifest | None:
+        """Return a server's manifest."""
+
+    def list_manifests(self) -> dict[str, ServerManifest]:
+        """Return the manifests of all servers, by server."""
+
+    def put_manifest(self, server: str, manifest: ServerManifest) -> None:
+        """Store a server's manifest in place of the previous one."""
+
+    def forget_server(self, server: str) -> None:
+        """Delete a server's manifest and pins; its tools are trusted on first use again."""
+
+    def get_pins(self, server: str) -> dict[str, Pin]:
+        """Return a server's pins by tool name."""
+
+    def list_quarantined(self) -> dict[str, dict[str, Pin]]:
+        """Return the pins that wait for approval, by server and tool name, both sorted."""
+
+    def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
+        """Store pins. A candidate that was approved in the meantime stays approved."""
+
+    def approve(
+        self, server: str, tool: str | None = None, *, fingerprint: str | None = None
+    ) -> list[str]:
+        """Approve the candidates of a server or of one tool; return the approved tools.
+
+        With a `fingerprint`, approve only the candidate that has it. This protects against a
+        candidate that was replaced after the user reviewed it.
+        """
+
+    def get_revision(self) -> int:
+        """Return a number that grows whenever a process changes pins. The call is cheap."""
+
+    def record_calls(self, calls: Iterable[ToolUsage]) -> None:
+        """Add tool calls to the usage totals."""
+
+    def get_usage(self) -> dict[str, ToolUsageTotal]:
+        """Return the usage totals by tool id."""
+
+    def add_stats(self, amounts: Mapping[str, int]) -> None:
+        """Add amounts to counters; a new counter starts at zero."""
+
+    def get_stats(self) -> dict[str, int]:
+        """Return all counters by name."""
+
+    def close(self) -> None:
+        """Close the store."""
