@@ -103,9 +103,7 @@ class WordTable:
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Both sides are read alike."""
         rows = [self._pieces.encode(text, MAX_TOKENS) for text in texts]
-        return np.stack(
-            [(self._words[ids] * self._scales[ids][:, None]).mean(axis=0) for ids in rows]
-        )
+        return np.stack([(self._words[ids] * self._scales[ids][:, None]).mean(axis=0) for ids in rows])
 
     embed_tools = embed_queries
 
@@ -151,13 +149,7 @@ def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, R
     trained = DenseRanker(_kept(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors))
     teacher = DenseRanker(_kept(Whole(pieces, taught), f"whole {_fingerprint(whole)}", vectors))
     words = LexicalRanker(syntax="lenient")
-    constant = replace(
-        DEFAULT_WEIGHTS,
-        lexical_base=EVEN,
-        lexical_coverage=0.0,
-        query_length=0.0,
-        dense_confidence=0.0,
-    )
+    constant = replace(DEFAULT_WEIGHTS, lexical_base=EVEN, lexical_coverage=0.0, query_length=0.0, dense_confidence=0.0)
     return {
         "words alone": words,
         "static table, stock word vectors": DenseRanker(WordTable(pieces, stock)),
@@ -174,9 +166,7 @@ def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, R
         "`hybrid` without looking at names": HybridRanker(
             words, trained, calibration=Calibration(unknown_service_penalty=0.0)
         ),
-        "`fast`: words and sketcher": HybridRanker(
-            words, DenseRanker(DEFAULT_ENCODER.static_embedder)
-        ),
+        "`fast`: words and sketcher": HybridRanker(words, DenseRanker(DEFAULT_ENCODER.static_embedder)),
     }
 
 
@@ -185,9 +175,7 @@ def _weights(torch_python: str, whole: Path) -> tuple[Weights, Weights]:
     with TemporaryDirectory() as folder:
         stock, taught = Path(folder) / "stock.npz", Path(folder) / "whole.npz"
         subprocess.run(
-            [torch_python, "-c", CONVERT, str(stock), str(whole.resolve()), str(taught)],
-            check=True,
-            cwd=ROOT,
+            [torch_python, "-c", CONVERT, str(stock), str(whole.resolve()), str(taught)], check=True, cwd=ROOT
         )
         with np.load(stock) as one, np.load(taught) as other:
             return dict(one), dict(other)
@@ -213,9 +201,7 @@ def measured(eval_set: EvalSet, rows: Mapping[str, Ranker]) -> EvalSummary:
     return summarize(eval_set.name, len(eval_set.catalog), asked)
 
 
-def _grouped(
-    engine: SearchEngine, eval_set: EvalSet, plain: Iterable[EvalResult]
-) -> Iterable[EvalResult]:
+def _grouped(engine: SearchEngine, eval_set: EvalSet, plain: Iterable[EvalResult]) -> Iterable[EvalResult]:
     """What is within reach in the first five groups of ten hits: their firsts and those named beside."""
     for question, answer in zip(eval_set.queries, plain, strict=True):
         groups = engine.group_hits(engine.search(question.text, mode="`hybrid`", limit=10))
@@ -270,12 +256,8 @@ def table(summaries: Sequence[EvalSummary]) -> list[str]:
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
 @click.option("--sets", default=SETS, show_default=True, help="Further sets, with commas.")
 @click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/ablation.md"
-)
-def main(
-    torch_python: str, whole: Path, data: Path | None, sets: str, vectors: Path | None, out: Path
-) -> None:
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/ablation.md")
+def main(torch_python: str, whole: Path, data: Path | None, sets: str, vectors: Path | None, out: Path) -> None:
     """Measure, and write the table."""
     folder = data_folder(data)
     rows = rankers(torch_python, whole, vectors)

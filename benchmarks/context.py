@@ -60,10 +60,7 @@ class Scheme(Protocol):
 
 
 def _exchange(name: str, arguments: object, result: str) -> list[Message]:
-    return [
-        {"role": "assistant", "call": name, "arguments": arguments},
-        {"role": "tool", "content": result},
-    ]
+    return [{"role": "assistant", "call": name, "arguments": arguments}, {"role": "tool", "content": result}]
 
 
 class UpFront:
@@ -180,9 +177,7 @@ class Ours(UpFront):
         name = public_name(self._crib.catalog[name])
         if "execute_dynamic_tool" in json.dumps(self.tools()[:2]):
             name, arguments = "execute_dynamic_tool", {"tool_name": name, "tool_input": {}}
-        shown = {
-            public_name(tool) for tool in self._session.state.visible_tools(self._crib.catalog)
-        }
+        shown = {public_name(tool) for tool in self._session.state.visible_tools(self._crib.catalog)}
         # The scripted model has no arguments to give, so nothing runs; the use is noted all the same.
         messages = self._session.handle("openai_chat", _reply(name, arguments))
         guessed = self._style == "reveal" and name not in shown
@@ -200,11 +195,7 @@ def _reply(name: str, arguments: object) -> Message:
 
 
 def _entry(tool: Tool) -> dict[str, Any]:
-    function = {
-        "name": public_name(tool),
-        "description": tool.description,
-        "parameters": tool.input_schema,
-    }
+    function = {"name": public_name(tool), "description": tool.description, "parameters": tool.input_schema}
     return {"type": "function", "function": function}
 
 
@@ -280,9 +271,7 @@ def questions_of(folder: Path) -> list[Question]:
     """Twenty questions, twelve different ones; every fourth or so comes back."""
     lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
     asked = [json.loads(line) for line in lines]
-    usable = [
-        Question(one["query"], frozenset(one["relevant"])) for one in asked if one["relevant"]
-    ]
+    usable = [Question(one["query"], frozenset(one["relevant"])) for one in asked if one["relevant"]]
     chance = random.Random("context")
     different = chance.sample(usable, DIFFERENT)
     repeats = chance.choices(different[: DIFFERENT // 2], k=TURNS - DIFFERENT)

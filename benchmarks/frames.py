@@ -70,9 +70,7 @@ def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str,
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
 @click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/frames.md"
-)
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/frames.md")
 def main(data: Path | None, vectors: Path | None, out: Path) -> None:
     """Measure, and write the table."""
     eval_set = read_eval_set(data_folder(data) / CATALOG)

@@ -6,17 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from benchmarks.vocabulary import (
-    ACTIONS,
-    CATEGORIES,
-    NOUNS,
-    PARAMETERS,
-    QUALITIES,
-    SENTENCES,
-    SERVICES,
-    THINGS,
-    listed,
-)
+from benchmarks.vocabulary import ACTIONS, CATEGORIES, NOUNS, PARAMETERS, QUALITIES, SENTENCES, SERVICES, THINGS, listed
 
 Word = TypeVar("Word")
 
@@ -172,8 +162,7 @@ def _input_schema(chance: random.Random, words: _Words, thing: str) -> dict[str,
     count = min(int(chance.expovariate(0.22)), 8)
     chosen = chance.sample(PARAMETERS, count)
     properties = {
-        name: {"type": kind, "description": _filled(chance, words, text, thing)}
-        for name, kind, text in chosen
+        name: {"type": kind, "description": _filled(chance, words, text, thing)} for name, kind, text in chosen
     }
     required = [name for name, _, _ in chosen[: (count + 1) // 2]]
     return {"type": "object", "properties": properties, "required": required}
@@ -202,8 +191,7 @@ def _rare_words(chance: random.Random, count: int) -> list[str]:
     heads = listed("b d f g k l m n p r s t v z br dr kr st tr")
     tails = listed("a e i o u ai en or")
     return [
-        "".join(chance.choice(heads) + chance.choice(tails) for _ in range(chance.randint(2, 4)))
-        for _ in range(count)
+        "".join(chance.choice(heads) + chance.choice(tails) for _ in range(chance.randint(2, 4))) for _ in range(count)
     ]
 
 

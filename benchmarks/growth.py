@@ -60,9 +60,7 @@ def drawn(real: Array, count: int) -> Iterator[Array]:
         yield normalize_vectors(one + np.float32(0.5) * (two - three))
 
 
-def ours(
-    rows: Array, queries: Array, exact: list[list[int]], allowed: NDArray[np.bool_]
-) -> Measured:
+def ours(rows: Array, queries: Array, exact: list[list[int]], allowed: NDArray[np.bool_]) -> Measured:
     """A first pass over the heads of all vectors, and a second over the tails of the nearest."""
     started = process_time()
     table = VectorTable.empty(rows.shape[1])
@@ -86,9 +84,7 @@ def ours(
         table.with_vectors({number: rows[number + 1]}, len(rows))
         spent.append(process_time() - begun)
     milliseconds, recall = _timed(search, queries, exact)
-    _, under_filter = _timed(
-        filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries)
-    )
+    _, under_filter = _timed(filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries))
     held = sum(part.nbytes for block in table.blocks for part in block)
     return Measured(
         "toolcrib",
@@ -119,9 +115,7 @@ def usearch(rows: Array, queries: Array, exact: list[list[int]], kind: str) -> M
         index.add(len(rows) + number, rows[number], threads=1)
     added = (process_time() - begun) / CHANGES
     milliseconds, recall = _timed(
-        lambda query: [int(key) for key in index.search(query, TOP, threads=1).keys],
-        queries,
-        exact,
+        lambda query: [int(key) for key in index.search(query, TOP, threads=1).keys], queries, exact
     )
     return Measured(
         f"usearch, {kind}",
@@ -145,9 +139,7 @@ def _exact(rows: Array, queries: Array) -> list[list[int]]:
     return [_top(rows @ query) for query in queries]
 
 
-def _timed(
-    search: Callable[[Array], list[int]], queries: Array, exact: list[list[int]]
-) -> tuple[float, float]:
+def _timed(search: Callable[[Array], list[int]], queries: Array, exact: list[list[int]]) -> tuple[float, float]:
     """The median of the milliseconds that a search takes, and its recall@10."""
     spent, met = [], 0
     for query, best in zip(queries, exact, strict=True):
@@ -190,19 +182,13 @@ def report(found: list[Measured]) -> str:
 @click.option("--sizes", default="10000,100000", show_default=True)
 @click.option("--ann-to", default=100_000, show_default=True, help="The largest graph to build.")
 @click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/growth.md"
-)
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/growth.md")
 def main(data: Path | None, sizes: str, ann_to: int, vectors: Path | None, out: Path) -> None:
     """Measure, and write the table."""
     file = data_folder(data) / "mcp_catalog" / "tools.jsonl"
     reader = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors)
-    real = normalize_vectors(
-        reader.embed_tools([build_tool_text(tool) for tool in read_catalog_file(file)])
-    )
-    asked = [
-        json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")
-    ]
+    real = normalize_vectors(reader.embed_tools([build_tool_text(tool) for tool in read_catalog_file(file)]))
+    asked = [json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")]
     queries = normalize_vectors(reader.embed_queries(asked[:: len(asked) // QUERIES][:QUERIES]))
     found: list[Measured] = []
     for size in map(int, sizes.split(",")):

@@ -41,10 +41,7 @@ NAMES: Final = {
     "zh": "Chinese",
 }
 # The functions that translate queries, for lexical and dense search.
-PLACES: Final = (
-    "toolcrib.encoder.default.translate_to_english",
-    "toolcrib.search.query.parser.translate_to_english",
-)
+PLACES: Final = ("toolcrib.encoder.default.translate_to_english", "toolcrib.search.query.parser.translate_to_english")
 
 Hits = Mapping[tuple[str, str], list[float]]
 
@@ -66,9 +63,7 @@ class _Reader:
 
 def _hits(eval_set: EvalSet, engine: SearchEngine) -> Hits:
     found: dict[tuple[str, str], list[float]] = {}
-    for question, answer in zip(
-        eval_set.queries, run_queries(engine, eval_set.queries, "hybrid"), strict=True
-    ):
+    for question, answer in zip(eval_set.queries, run_queries(engine, eval_set.queries, "hybrid"), strict=True):
         assert answer.scores is not None
         found.setdefault((question.lang, question.kind), []).append(answer.scores.hit_5)
     return found
@@ -76,10 +71,7 @@ def _hits(eval_set: EvalSet, engine: SearchEngine) -> Hits:
 
 def table(without: Hits, with_them: Hits) -> list[str]:
     """A line a language: how many queries of each kind have the right tool among the first five."""
-    lines = [
-        f"| | queries | {' | '.join(KINDS.values())} | all |",
-        "|---|---:|---:|---:|---:|---:|",
-    ]
+    lines = [f"| | queries | {' | '.join(KINDS.values())} | all |", "|---|---:|---:|---:|---:|---:|"]
     for language in (*NAMES, "all"):
         cells = []
         for kind in (*KINDS, "all"):
@@ -100,9 +92,7 @@ def _is(key: tuple[str, str], language: str, kind: str) -> bool:
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
 @click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/languages.md"
-)
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/languages.md")
 def main(data: Path | None, vectors: Path | None, out: Path) -> None:
     """Measure, and write the table."""
     with TemporaryDirectory() as folder:

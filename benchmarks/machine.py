@@ -56,19 +56,12 @@ def import_cost(statement: str) -> Import:
         # An installed package is compiled; a checkout need not be.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
         tries = [
-            json.loads(
-                subprocess.run(
-                    probe, check=True, capture_output=True, text=True, env=environment
-                ).stdout
-            )
+            json.loads(subprocess.run(probe, check=True, capture_output=True, text=True, env=environment).stdout)
             for _ in range(TRIES)
         ]
     seconds, modules = min(tries)
     return Import(
-        statement=statement,
-        seconds=seconds,
-        modules=len(modules),
-        heavy=[name for name in HEAVY if name in modules],
+        statement=statement, seconds=seconds, modules=len(modules), heavy=[name for name in HEAVY if name in modules]
     )
 
 

@@ -160,9 +160,7 @@ def peers(folder: Path, era: str, tools: int) -> Iterator[dict[str, Peer]]:
         yield running
 
 
-def by_turns(
-    running: dict[str, Peer], act: Callable[[Peer], object], times: int, rounds: int
-) -> dict[str, float]:
+def by_turns(running: dict[str, Peer], act: Callable[[Peer], object], times: int, rounds: int) -> dict[str, float]:
     """CPU seconds of one act: all contenders in every round, the best round of each."""
     best: dict[str, float] = {}
     for _ in range(rounds):
@@ -251,10 +249,7 @@ def table(figures: Figures, calls: int, rounds: int) -> str:
         "all contenders by turns. Direct is the server itself, without anything in between.",
         "",
     ]
-    parts = {
-        "One call": figures.calls,
-        f"`tools/list` of {LIST_TOOLS:,} tools": figures.lists,
-    }
+    parts = {"One call": figures.calls, f"`tools/list` of {LIST_TOOLS:,} tools": figures.lists}
     for title, of_eras in parts.items():
         lines += [f"## {title}", "", "| | direct | ours | FastMCP | FastMCP / ours |"]
         lines.append("|---|--:|--:|--:|--:|")

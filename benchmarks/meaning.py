@@ -113,11 +113,7 @@ def _first_query(numpy_only: bool) -> float:
     """CPU seconds of the first search of a fresh process, the best of three."""
     probe = [sys.executable, "-c", FIRST.format(numpy_only=numpy_only)]
     return min(
-        float(
-            subprocess.run(
-                probe, check=True, capture_output=True, text=True, env=_one_thread()
-            ).stdout
-        )
+        float(subprocess.run(probe, check=True, capture_output=True, text=True, env=_one_thread()).stdout)
         for _ in range(3)
     )
 
@@ -136,9 +132,7 @@ def _wheel_megabytes() -> float:
 
 def measured(ways: list[Way], file: Path, rounds: int) -> None:
     """Let every way take its turns."""
-    asked = [
-        json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")
-    ]
+    asked = [json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")]
     queries = asked[:: max(len(asked) // QUERIES, 1)][:QUERIES]
     tools = list(read_catalog_file(file))
     some = tools[:: max(len(tools) // TOOLS, 1)][:TOOLS]
@@ -171,10 +165,7 @@ def _fresh_queries() -> list[str]:
     with (ROOT / "training" / "queries.jsonl").open(encoding="utf-8") as lines:
         written = [json.loads(line) for line in lines]
     queries = [
-        lesson[style]
-        for lesson in written
-        if lesson["source"] == "mcp_catalog"
-        for style in ("need", "ask", "agent")
+        lesson[style] for lesson in written if lesson["source"] == "mcp_catalog" for style in ("need", "ask", "agent")
     ]
     random.Random(1).shuffle(queries)
     return list(dict.fromkeys(queries))
@@ -202,15 +193,10 @@ def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
         return cells
 
     def _each(way: Way, key: str) -> float:
-        return (
-            way.spent[key] * 1e3 / TOOLS if key in ("tools", "sketched") else way.milliseconds(key)
-        )
+        return way.spent[key] * 1e3 / TOOLS if key in ("tools", "sketched") else way.milliseconds(key)
 
     def ratio(asked: str = "", of: Callable[[list[int]], float] = median) -> dict[str, str]:
-        return {
-            way.name: f"{of(way.spent[f'fast{asked}']) / of(way.spent[f'lexical{asked}']):.2f}x"
-            for way in ours
-        }
+        return {way.name: f"{of(way.spent[f'fast{asked}']) / of(way.spent[f'lexical{asked}']):.2f}x" for way in ours}
 
     lines = [
         "# The cost of meaning",
@@ -231,14 +217,8 @@ def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
         row("`fast` to `lexical`, all time of these together", ratio(" fresh", sum)),
         row("reading a tool", times("tools")),
         row("sketching a tool: until it can be searched", times("sketched")),
-        row(
-            "first search of a process, 100 tools",
-            {k: f"{v * 1e3:.0f} ms" for k, v in first.items()},
-        ),
-        row(
-            "model loaded, one query read: memory",
-            {w.name: f"{w.loaded['megabytes']:.0f} MB" for w in ways},
-        ),
+        row("first search of a process, 100 tools", {k: f"{v * 1e3:.0f} ms" for k, v in first.items()}),
+        row("model loaded, one query read: memory", {w.name: f"{w.loaded['megabytes']:.0f} MB" for w in ways}),
         row("whole process, catalog and all", {w.name: f"{w.megabytes:.0f} MB" for w in ways}),
         "",
         f"The package, compressed as a wheel is: {_wheel_megabytes():.1f} MB.",
@@ -255,9 +235,7 @@ def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
 @click.option("--torch", "torch_python", default=None, help="An interpreter that has torch.")
 @click.option("--rounds", type=click.IntRange(min=2), default=3, show_default=True)
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/meaning.md"
-)
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/meaning.md")
 def main(data: Path | None, torch_python: str | None, rounds: int, out: Path) -> None:
     """Measure, and write the table."""
     file = data_folder(data) / "mcp_catalog" / "tools.jsonl"

@@ -48,15 +48,11 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 async def _gateway(port: int, url: str) -> None:
-    upstreams = [
-        LlmUpstreamConfig(api, api=api, url=url, connect_seconds=120) for api in get_args(LlmApi)
-    ]
+    upstreams = [LlmUpstreamConfig(api, api=api, url=url, connect_seconds=120) for api in get_args(LlmApi)]
     gateway = LlmGateway(LlmGatewayConfig(tuple(upstreams)))
     await gateway.open()
     app = Starlette(routes=build_llm_routes(gateway))
-    config = uvicorn.Config(
-        app, port=port, log_level="error", access_log=False, lifespan="off", backlog=2_048
-    )
+    config = uvicorn.Config(app, port=port, log_level="error", access_log=False, lifespan="off", backlog=2_048)
     await uvicorn.Server(config).serve()
 
 
@@ -124,9 +120,7 @@ def _free_port() -> int:
 
 
 @contextlib.contextmanager
-def _running(
-    name: str, command: list[str], port: int, path: str = MESSAGES, **env: str
-) -> Iterator[Server]:
+def _running(name: str, command: list[str], port: int, path: str = MESSAGES, **env: str) -> Iterator[Server]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env})
         try:
@@ -156,10 +150,7 @@ def _own(*arguments: object) -> list[str]:
 def _litellm_config(folder: str, url: str) -> str:
     path = Path(folder) / "litellm.json"
     through = {"path": "/v1/through", "target": f"{url}/v1/messages", "headers": {}}
-    general = {
-        "pass_through_endpoints": [through],
-        "dangerously_permit_weak_or_unset_master_key": True,
-    }
+    general = {"pass_through_endpoints": [through], "dangerously_permit_weak_or_unset_master_key": True}
     config = {"model_list": [], "general_settings": general}
     path.write_text(json.dumps(config), encoding="utf-8")
     return str(path)
@@ -243,10 +234,7 @@ def _tool(path: str, number: int) -> dict[str, Any]:
         for name in ("subject", "amount", "place", "date")
     }
     schema = {"type": "object", "properties": properties}
-    tool = {
-        "name": f"tool_{number}",
-        "description": f"Does what number {number} is for, and says what came of it.",
-    }
+    tool = {"name": f"tool_{number}", "description": f"Does what number {number} is for, and says what came of it."}
     if path == MESSAGES:
         return {**tool, "input_schema": schema, "defer_loading": True}
     if path == CHAT:
@@ -364,9 +352,7 @@ async def _first_requests(server: Server, direct: Server) -> float:
     return min(added)
 
 
-async def _measure(
-    servers: list[Server], by_api: list[Server], rounds: int, count: int
-) -> dict[str, float]:
+async def _measure(servers: list[Server], by_api: list[Server], rounds: int, count: int) -> dict[str, float]:
     for _ in range(rounds):
         for server in servers:
             await _requests(server, count)
@@ -422,9 +408,7 @@ def _by_api(servers: list[Server]) -> list[str]:
     return lines
 
 
-def _table(
-    servers: list[Server], by_api: list[Server], extra: dict[str, float], command: str
-) -> str:
+def _table(servers: list[Server], by_api: list[Server], extra: dict[str, float], command: str) -> str:
     names = [server.name for server in servers]
     measures = list(dict.fromkeys(name for server in servers for name in server.measures))
     lines = [
@@ -441,9 +425,7 @@ def _table(
     ]
     for measure in measures:
         cells = [_best(server, measure) for server in servers]
-        shown = (
-            "" if one is None else f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in cells
-        )
+        shown = ("" if one is None else f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in cells)
         lines.append(f"| {measure} | {' | '.join(shown)} |")
     by_name = {server.name: server for server in servers}
     lines += ["", "Added to a direct connection, and how many times as much LiteLLM adds:", ""]
@@ -466,10 +448,7 @@ def _table(
         lines.append(f"| {measure} | {bare:.2f} | {ours:.2f} | {told} |")
     lines += _by_api(by_api)
     for name, value in extra.items():
-        lines += [
-            "",
-            f"A {name.removesuffix(' ms')} that nobody has seen before adds {value:.0f} ms.",
-        ]
+        lines += ["", f"A {name.removesuffix(' ms')} that nobody has seen before adds {value:.0f} ms."]
     machine = ", ".join(described().values())
     # Times on a machine that does other things besides are too long, for all of them.
     load = f"Load at the end, over 1, 5 and 15 minutes: {'{:.1f}, {:.1f}, {:.1f}'.format(*os.getloadavg())}."
@@ -477,14 +456,10 @@ def _table(
 
 
 @click.group(invoke_without_command=True)
-@click.option(
-    "--litellm", default="litellm", help="LiteLLM's executable, in whichever environment."
-)
+@click.option("--litellm", default="litellm", help="LiteLLM's executable, in whichever environment.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--count", default=60, show_default=True, help="Requests in each step.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("benchmarks/results/model_gateway.md")
-)
+@click.option("--out", type=click.Path(path_type=Path), default=Path("benchmarks/results/model_gateway.md"))
 @click.pass_context
 def main(context: click.Context, litellm: str, rounds: int, count: int, out: Path) -> None:
     """Measure all of them and write a table."""

@@ -67,8 +67,7 @@ def _messages() -> Api:
         return _event("content_block_delta", index=0, delta=delta)
 
     return Api(
-        _event("message_start", message=message)
-        + _event("content_block_start", index=0, content_block=text),
+        _event("message_start", message=message) + _event("content_block_start", index=0, content_block=text),
         piece,
         _event("content_block_stop", index=0)
         + _event("message_delta", delta=ending, usage={"output_tokens": 9})
@@ -108,8 +107,7 @@ def _responses() -> Api:
         _event("response.created", response={**head, "status": "in_progress", "output": []})
         + _event("response.output_item.added", output_index=0, item=begun),
         lambda: _event("response.output_text.delta", **place, delta=_stamp()),
-        _event("response.output_item.done", output_index=0, item=ended)
-        + _event("response.completed", response=whole),
+        _event("response.output_item.done", output_index=0, item=ended) + _event("response.completed", response=whole),
         whole,
     )
 

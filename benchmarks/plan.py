@@ -77,9 +77,7 @@ def read_rows(tools: Path) -> Iterator[Row]:
             )
 
 
-def _planned(
-    title: str, tools: Path, folder: Path, rounds: int, questions: list[tuple[str, str]]
-) -> Prepared:
+def _planned(title: str, tools: Path, folder: Path, rounds: int, questions: list[tuple[str, str]]) -> Prepared:
     ids = [row["id"] for row in read_rows(tools)]
     chance = random.Random(f"plan {len(ids)}")
     sample = [*itertools.islice(read_rows(tools), 0, None, max(len(ids) // SAMPLE, 1))]
@@ -103,9 +101,7 @@ def _planned(
     return Prepared(title, len(ids), tools, path)
 
 
-def _searches(
-    sample: list[Row], questions: list[tuple[str, str]], number: int
-) -> list[tuple[str, str]]:
+def _searches(sample: list[Row], questions: list[tuple[str, str]], number: int) -> list[tuple[str, str]]:
     """Natural language and keywords by turns; given questions take the place of made-up ones."""
     made = [(query.text, query.source) for query in queries(sample, SEARCHES, number)]
     given = questions[: SEARCHES // 2]

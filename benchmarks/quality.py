@@ -64,10 +64,7 @@ def plain_bm25(tools: Sequence[Tool]) -> Search:
     return search
 
 
-ENGINES: dict[str, Callable[[Sequence[Tool]], Search]] = {
-    "plain BM25 (bm25s)": plain_bm25,
-    "toolcrib lexical": ours,
-}
+ENGINES: dict[str, Callable[[Sequence[Tool]], Search]] = {"plain BM25 (bm25s)": plain_bm25, "toolcrib lexical": ours}
 
 
 def _tokens(texts: list[str], stemmer: Stemmer.Stemmer) -> Any:
@@ -120,15 +117,11 @@ def main() -> None:
         # Whether nothing fits is asked by `toolcrib eval`, which knows how sure an engine is.
         questions = [question for question in eval_set.queries if not question.is_impossible]
         sizes[path.name] = f"({len(tools):,}, {len(questions):,})"
-        results[path.name] = {
-            title: quality(questions, engine(tools)) for title, engine in ENGINES.items()
-        }
+        results[path.name] = {title: quality(questions, engine(tools)) for title, engine in ENGINES.items()}
         shown = "  ".join(f"{100 * q.ndcg:.1f}" for q in results[path.name].values())
         print(f"{path.name:16} {sizes[path.name]:16} {shown}", flush=True)
     results["mean"] = {
-        title: Quality(
-            *map(statistics.fmean, zip(*(r[title] for r in results.values()), strict=True))
-        )
+        title: Quality(*map(statistics.fmean, zip(*(r[title] for r in results.values()), strict=True)))
         for title in ENGINES
     }
     sizes["mean"] = ""

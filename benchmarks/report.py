@@ -82,13 +82,7 @@ def quantile(values: Sequence[int], share: float) -> float:
 def markdown(machine: dict[str, str], imports: Sequence[Import], results: Sequence[Results]) -> str:
     """The whole page."""
     described = ", ".join(
-        [
-            machine["processor"],
-            f"{machine['cores']} cores",
-            machine["memory"],
-            machine["system"],
-            machine["python"],
-        ]
+        [machine["processor"], f"{machine['cores']} cores", machine["memory"], machine["system"], machine["python"]]
     )
     parts = ["# Speed, beside peers", f"Measured on: {described}.", HOW_TO_READ]
     parts += ["## Import", _imports(imports)]
@@ -147,15 +141,10 @@ def _ratios(catalog: Results) -> str:
     for step, title in STEPS.items():
         columns[title] = lambda entry, step=step: entry["steps"][step]["p50_us"]  # type: ignore[misc]
     rows = (
-        [
-            ROSTER[name].full_title,
-            *(f"{_times(value(entry) / value(ours))}" for value in columns.values()),
-        ]
+        [ROSTER[name].full_title, *(f"{_times(value(entry) / value(ours))}" for value in columns.values())]
         for name, entry in present.items()
     )
-    return "Times ours (above 1: we are faster), p50 unless said:\n\n" + _table(
-        ["peer", *columns], rows
-    )
+    return "Times ours (above 1: we are faster), p50 unless said:\n\n" + _table(["peer", *columns], rows)
 
 
 def _remarks(catalog: Results) -> list[str]:

@@ -44,10 +44,7 @@ class Engine:
         self.name = name
         command = [sys.executable, "-m", "benchmarks.worker", name]
         self._process = subprocess.Popen(
-            [*command, str(catalog.tools), str(catalog.plan)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+            [*command, str(catalog.tools), str(catalog.plan)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
     def build(self, budget_seconds: float | None) -> Built:
@@ -74,9 +71,7 @@ class Engine:
         return json.loads(line)
 
 
-def measured(
-    catalog: Prepared, names: Sequence[str], earlier: Results | None, limits: Limits
-) -> Results:
+def measured(catalog: Prepared, names: Sequence[str], earlier: Results | None, limits: Limits) -> Results:
     """Every engine on one catalog: built one after the other, then asked by turns."""
     results = Results(title=catalog.title, size=catalog.size, engines={})
     running: dict[str, Engine] = {}
@@ -205,9 +200,7 @@ def main() -> None:
     say("imports")
     statements = [ROSTER[name].statement for name in names if not missing(name)]
     # The package alone may be far cheaper than what one takes from it.
-    imports = [
-        machine.import_cost(line) for line in dict.fromkeys(["import toolcrib", *statements])
-    ]
+    imports = [machine.import_cost(line) for line in dict.fromkeys(["import toolcrib", *statements])]
     results: list[Results] = []
     earlier: Results | None = None
     with tempfile.TemporaryDirectory() as folder:

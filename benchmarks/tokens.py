@@ -22,14 +22,7 @@ from toolcrib import Tool
 from toolcrib.core.token_count import estimate_tokens, render_definition
 
 FITTED = "mcp_catalog"
-HELD_OUT = (
-    "catalog_mcpzero",
-    "catalog_toucan",
-    "catalog_composio",
-    "bfcl",
-    "ultratool",
-    "toolbench",
-)
+HELD_OUT = ("catalog_mcpzero", "catalog_toucan", "catalog_composio", "bfcl", "ultratool", "toolbench")
 MOST_TOOLS = 1_000
 
 Counter = Callable[[str], int]
@@ -81,11 +74,7 @@ def mistral(wheels: Path) -> Counter:
     stored = json.loads(_member(wheels, "mistral_common-*", "tekken_240911.json"))
     config = stored["config"]
     most = config["default_vocab_size"] - config["default_num_special_tokens"]
-    ranks = {
-        base64.b64decode(one["token_bytes"]): one["rank"]
-        for one in stored["vocab"]
-        if one["rank"] < most
-    }
+    ranks = {base64.b64decode(one["token_bytes"]): one["rank"] for one in stored["vocab"] if one["rank"] < most}
     return _merging("tekken", config["pattern"], ranks)
 
 
@@ -120,9 +109,7 @@ def definitions(folder: Path) -> list[str]:
     lines = (folder / "tools.jsonl").read_text(encoding="utf-8").splitlines()
     rows = map(json.loads, lines)
     return [
-        render_definition(
-            Tool(row["name"], row.get("description") or "", row.get("input_schema") or {})
-        )
+        render_definition(Tool(row["name"], row.get("description") or "", row.get("input_schema") or {}))
         for row in rows
     ]
 
@@ -194,10 +181,7 @@ def _cell(texts: Sequence[str], exact: Counter, guess: Counter) -> str:
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), help="Folder that holds the catalogs.")
 @click.option(
-    "--wheels",
-    type=click.Path(path_type=Path),
-    default="wheels",
-    help="Folder of the wheels that hold vocabularies.",
+    "--wheels", type=click.Path(path_type=Path), default="wheels", help="Folder of the wheels that hold vocabularies."
 )
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/tokens.md")
 def main(data: Path | None, wheels: Path, out: Path) -> None:

@@ -137,9 +137,7 @@ def pydantic_ai(rows: Sequence[dict[str, Any]]) -> Turn:
         for row in rows
     ]
     context = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
-    toolset = ToolSearch[None](max_results=LIMIT).get_wrapper_toolset(
-        ExternalToolset[None](definitions)
-    )
+    toolset = ToolSearch[None](max_results=LIMIT).get_wrapper_toolset(ExternalToolset[None](definitions))
 
     async def searched(query: str) -> object:
         tools = await toolset.get_tools(context)
@@ -153,9 +151,7 @@ def pydantic_ai(rows: Sequence[dict[str, Any]]) -> Turn:
     return lambda query: runner.run(searched(query))
 
 
-def langgraph_bigtool(
-    rows: Sequence[dict[str, Any]], width: int, read: Callable[[str], Sequence[float]]
-) -> Turn:
+def langgraph_bigtool(rows: Sequence[dict[str, Any]], width: int, read: Callable[[str], Sequence[float]]) -> Turn:
     """langgraph-bigtool's retrieval from a store in memory, and the tools it found as it binds them.
 
     What tools mean is made up: it has no part in what a turn costs.
@@ -174,17 +170,11 @@ def langgraph_bigtool(
     for row in rows:
         about = row.get("description") or row["name"]
         store.put(("tools",), row["id"], {"description": f"{row['name']}: {about}"})
-        function = {
-            "name": row["name"],
-            "description": about,
-            "parameters": row.get("input_schema") or {},
-        }
+        function = {"name": row["name"], "description": about, "parameters": row.get("input_schema") or {}}
         entries[row["id"]] = {"type": "function", "function": function}
     retrieve, _ = get_default_retrieval_tool(("tools",), limit=LIMIT)
     reads = True
-    return lambda query: [
-        convert_to_openai_tool(entries[id]) for id in retrieve(query, store=store)
-    ]
+    return lambda query: [convert_to_openai_tool(entries[id]) for id in retrieve(query, store=store)]
 
 
 def made_up(text: str, width: int) -> list[float]:
@@ -214,9 +204,7 @@ def settle(crib: Toolcrib) -> None:
             left = after
 
 
-def contenders(
-    rows: Sequence[dict[str, Any]], clock: Clocked
-) -> tuple[dict[str, Callable[[], Turn]], Toolcrib]:
+def contenders(rows: Sequence[dict[str, Any]], clock: Clocked) -> tuple[dict[str, Callable[[], Turn]], Toolcrib]:
     """How each is made ready, and our crib in its default mode."""
     crib = crib_of(rows, "hybrid", clock)
     ready: dict[str, Callable[[], Turn]] = {
@@ -225,13 +213,9 @@ def contenders(
         "ours, hybrid": lambda: ours(crib),
         "ours, hybrid, dispatch": lambda: ours(crib, "dispatch"),
         "Pydantic AI": lambda: pydantic_ai(rows),
-        "langgraph-bigtool": lambda: langgraph_bigtool(
-            rows, FREE_WIDTH, lambda text: made_up(text, FREE_WIDTH)
-        ),
+        "langgraph-bigtool": lambda: langgraph_bigtool(rows, FREE_WIDTH, lambda text: made_up(text, FREE_WIDTH)),
         "langgraph-bigtool, our encoder": lambda: langgraph_bigtool(
-            rows,
-            len(clock.embed_queries([""])[0]),
-            lambda text: clock.embed_queries([text])[0].tolist(),
+            rows, len(clock.embed_queries([""])[0]), lambda text: clock.embed_queries([text])[0].tolist()
         ),
     }
     return ready, crib
@@ -241,9 +225,7 @@ def table(data: Path) -> str:
     """The results as Markdown."""
     folder = data / "mcp_catalog"
     rows = [json.loads(line) for line in (folder / "tools.jsonl").open(encoding="utf-8")]
-    asked = [
-        json.loads(line)["query"] for line in (folder / "queries.jsonl").open(encoding="utf-8")
-    ]
+    asked = [json.loads(line)["query"] for line in (folder / "queries.jsonl").open(encoding="utf-8")]
     # No question twice but where that is what is measured: an encoder remembers.
     asked = random.Random("turn").sample(asked, min(len(asked), QUERIES * (ROUNDS * 4 + 1)))
     batches = [asked[at : at + QUERIES] for at in range(0, len(asked), QUERIES)]
@@ -287,8 +269,7 @@ def table(data: Path) -> str:
         bigtool = "langgraph-bigtool, our encoder" if encoding > 0.01 else "langgraph-bigtool"
         peers = [_factor(typical, peer, name) for peer in ("Pydantic AI", bigtool)]
         lines.append(
-            f"| {name} | {typical[name]:.2f} | {slow:.2f} | {encoding:.2f} | {rest:.2f} "
-            f"| {' | '.join(peers)} |"
+            f"| {name} | {typical[name]:.2f} | {slow:.2f} | {encoding:.2f} | {rest:.2f} | {' | '.join(peers)} |"
         )
     machine = ", ".join(described().values())
     return "\n".join([*lines, "", *absent, f"{machine}.", ""])

@@ -95,10 +95,7 @@ class Worker:
     def search(self, number: int, budget_seconds: float) -> Timing:
         """Plain searches. Right: the tool the question was made from is among the ten."""
         searches = self._plan["rounds"][number]["searches"]
-        tries = [
-            Try(partial(self._engine.search, query), partial(_holds, source))
-            for query, source in searches
-        ]
+        tries = [Try(partial(self._engine.search, query), partial(_holds, source)) for query, source in searches]
         return _timed(tries, budget_seconds)
 
     def search_server(self, number: int, budget_seconds: float) -> Timing:
@@ -121,10 +118,7 @@ class Worker:
     def add(self, number: int, budget_seconds: float) -> Timing:
         """Add tools one at a time. Right: a search for the name finds it."""
         rows = self._plan["rounds"][number]["added"]
-        changes = [
-            Change(partial(self._engine.add, self._engine.prepare(row)), row["id"], row["name"])
-            for row in rows
-        ]
+        changes = [Change(partial(self._engine.add, self._engine.prepare(row)), row["id"], row["name"]) for row in rows]
         return self._changed(changes, True, budget_seconds)
 
     def remove(self, number: int, budget_seconds: float) -> Timing:

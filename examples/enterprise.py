@@ -63,9 +63,7 @@ def build_registry() -> DynamicToolRegistry:
         return {"rows": SPENDERS if database == "shop" else []}
 
     @tools.registry.tool(category="integration", tags=["issue", "task", "project"])
-    def create_ticket(
-        project: str, summary: str, kind: Literal["bug", "story", "task"] = "task"
-    ) -> dict[str, str]:
+    def create_ticket(project: str, summary: str, kind: Literal["bug", "story", "task"] = "task") -> dict[str, str]:
         """Open a ticket in the tracker."""
         tickets.append(summary)
         return {"ticket": f"{project}-{len(tickets)}"}

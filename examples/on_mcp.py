@@ -15,14 +15,7 @@ from mcp import Client
 from mcp.server import ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
-from mcp.types import (
-    CallToolRequestParams,
-    CallToolResult,
-    ListToolsResult,
-    PaginatedRequestParams,
-    TextContent,
-    Tool,
-)
+from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, TextContent, Tool
 
 from examples import office
 from toolcrib import Toolcrib
@@ -39,9 +32,7 @@ def build_server(tools: Iterable[object]) -> Server[Any]:
     """
     session = Toolcrib(tools).session(style="dispatch")
 
-    async def list_tools(
-        context: Context, params: PaginatedRequestParams | None
-    ) -> ListToolsResult:
+    async def list_tools(context: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         return ListToolsResult(tools=[Tool.model_validate(tool) for tool in session.tools("mcp")])
 
     async def call_tool(context: Context, params: CallToolRequestParams) -> CallToolResult:
@@ -54,16 +45,11 @@ def build_server(tools: Iterable[object]) -> Server[Any]:
 
 async def collect_tools(clients: dict[str, Client]) -> Toolcrib:
     """Return a Toolcrib with the tools of several servers."""
-    listings = [
-        {"server": name, "tools": (await client.list_tools()).tools}
-        for name, client in clients.items()
-    ]
+    listings = [{"server": name, "tools": (await client.list_tools()).tools} for name, client in clients.items()]
     return Toolcrib(listings)
 
 
-async def call_pending(
-    session: ToolcribSession, clients: dict[str, Client]
-) -> dict[str, CallResult]:
+async def call_pending(session: ToolcribSession, clients: dict[str, Client]) -> dict[str, CallResult]:
     """Return the servers' answers to the pending calls, for `session.answer`."""
     answers = {}
     for task in session.pending:

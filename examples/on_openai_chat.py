@@ -26,9 +26,7 @@ def run_loop(client: openai.OpenAI, task: str) -> str:
     session = Toolcrib(office.tools()).session()
     messages: list[ChatCompletionMessageParam] = [{"role": "user", "content": task}]
     for _ in range(MAX_STEPS):
-        reply = client.chat.completions.create(
-            model=MODEL, messages=messages, tools=session.tools("openai_chat")
-        )
+        reply = client.chat.completions.create(model=MODEL, messages=messages, tools=session.tools("openai_chat"))
         messages += session.handle("openai_chat", reply)
         message = reply.choices[0].message
         if not message.tool_calls:

@@ -26,9 +26,7 @@ def run_loop(client: openai.OpenAI, task: str) -> str:
     session = Toolcrib(office.tools()).session()
     items: ResponseInputParam = [{"role": "user", "content": task}]
     for _ in range(MAX_STEPS):
-        reply = client.responses.create(
-            model=MODEL, input=items, tools=session.tools("openai_responses")
-        )
+        reply = client.responses.create(model=MODEL, input=items, tools=session.tools("openai_responses"))
         items += session.handle("openai_responses", reply)
         if not any(item.type == "function_call" for item in reply.output):
             return reply.output_text

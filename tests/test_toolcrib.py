@@ -13,25 +13,12 @@ from mcp.types import Tool as mcp_tool
 from tests.scripted import REPLIES, ScriptedCall, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
 from toolcrib.core.calls import CallResult
-from toolcrib.errors import (
-    DuplicateTool,
-    InvalidConfig,
-    InvalidMessage,
-    InvalidSchema,
-    InvalidTool,
-)
+from toolcrib.errors import DuplicateTool, InvalidConfig, InvalidMessage, InvalidSchema, InvalidTool
 from toolcrib.session.disclosure import Activation, Disclosure, DisclosurePlan
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = {
-    "name": "get_weather",
-    "description": "Weather forecast for a city.",
-    "input_schema": CITY,
-}
-MAIL = {
-    "type": "function",
-    "function": {"name": "send_mail", "description": "Send an e-mail.", "parameters": {}},
-}
+WEATHER = {"name": "get_weather", "description": "Weather forecast for a city.", "input_schema": CITY}
+MAIL = {"type": "function", "function": {"name": "send_mail", "description": "Send an e-mail.", "parameters": {}}}
 REFUND = {"name": "refund", "description": "Refund a charge.", "inputSchema": {}, "server": "shop"}
 HELD = Disclosure(Activation(tools=0))
 
@@ -39,10 +26,7 @@ HELD = Disclosure(Activation(tools=0))
 class KitchenToolset:
     """A toolset that is not a registry."""
 
-    tools = (
-        Tool("boil", "Boil an egg for minutes.", {"required": ["minutes"]}),
-        Tool("burn", "Burn."),
-    )
+    tools = (Tool("boil", "Boil an egg for minutes.", {"required": ["minutes"]}), Tool("burn", "Burn."))
 
     def has_tool(self, name: str) -> bool:
         return name in ("boil", "burn")
@@ -89,20 +73,14 @@ def test_sdk_objects_are_accepted_alone_and_in_list_responses() -> None:
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        (
-            [WEATHER, [MAIL, WEATHER]],
-            DuplicateTool,
-            "entry 2, entry 2: entry 1 has the id 'get_weather' too",
-        ),
+        ([WEATHER, [MAIL, WEATHER]], DuplicateTool, "entry 2, entry 2: entry 1 has the id 'get_weather' too"),
         ([WEATHER, {"name": "", "input_schema": {}}], InvalidTool, "entry 2: "),
         ([{"name": "x", "input_schema": {"a": float("nan")}}], InvalidSchema, "entry 1: "),
         ([7], InvalidTool, "entry 1: a tool is an object, not a number"),
         ([print], InvalidTool, r"entry 1: function 'print': \*args does not name"),
     ],
 )
-def test_invalid_entry_is_located(
-    entries: list[object], error: type[Exception], message: str
-) -> None:
+def test_invalid_entry_is_located(entries: list[object], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         Toolcrib(entries)
 
@@ -111,11 +89,7 @@ def test_searches_are_answered_and_registered_tools_are_run() -> None:
     session = _toolcrib().session()
     assert _names(session.tools("openai_chat")) == ["search_tools"]
     reply = openai_chat_reply(
-        [
-            ("1", "search_tools", {"query": "boil an egg"}),
-            ("2", "boil", {"minutes": 4}),
-            ("3", "burn", {}),
-        ]
+        [("1", "search_tools", {"query": "boil an egg"}), ("2", "boil", {"minutes": 4}), ("3", "burn", {})]
     )
     said, found, boiled, burnt = session.handle("openai_chat", reply)
     assert said["tool_calls"] == reply["choices"][0]["message"]["tool_calls"]
@@ -127,9 +101,7 @@ def test_searches_are_answered_and_registered_tools_are_run() -> None:
 
 def test_pending_calls_are_answered_together_with_the_others() -> None:
     session = _toolcrib().session()
-    reply = openai_chat_reply(
-        [("1", "get_weather", {"city": "Rome"}), ("2", "boil", {"minutes": 1})]
-    )
+    reply = openai_chat_reply([("1", "get_weather", {"city": "Rome"}), ("2", "boil", {"minutes": 1})])
     assert len(session.handle("openai_chat", reply)) == 1
     (task,) = session.pending
     assert (task.call.id, task.tool.name, task.arguments) == ("1", "get_weather", {"city": "Rome"})
@@ -193,9 +165,7 @@ def test_reply_without_calls_adds_only_itself() -> None:
 
 def test_separate_runner_runs_its_tools() -> None:
     toolcrib = Toolcrib([{"name": "boil", "input_schema": {}}], runner=KitchenToolset())
-    messages = toolcrib.session().handle(
-        "openai_chat", openai_chat_reply([("1", "boil", {"minutes": 2})])
-    )
+    messages = toolcrib.session().handle("openai_chat", openai_chat_reply([("1", "boil", {"minutes": 2})]))
     assert messages[-1]["content"] == "boiled for 2"
 
 
@@ -216,14 +186,9 @@ def test_invalid_result_of_a_runner_raises_with_advice(result: Any) -> None:
 
 @pytest.mark.parametrize(
     ("options", "advice"),
-    [
-        ({"disclosure": "auto"}, r"not 'auto'; write Disclosure\("),
-        ({"disclosure": {}}, r"write Disclosure\("),
-    ],
+    [({"disclosure": "auto"}, r"not 'auto'; write Disclosure\("), ({"disclosure": {}}, r"write Disclosure\(")],
 )
-def test_option_of_the_wrong_type_is_rejected_with_advice(
-    options: dict[str, Any], advice: str
-) -> None:
+def test_option_of_the_wrong_type_is_rejected_with_advice(options: dict[str, Any], advice: str) -> None:
     with pytest.raises(InvalidConfig, match=advice):
         Toolcrib([WEATHER], **options)
 
@@ -256,9 +221,7 @@ def test_replayed_history_equals_the_live_session_on_every_wire(wire: str) -> No
 def test_restored_session_keeps_tools_that_still_exist() -> None:
     toolcrib = _toolcrib()
     session = toolcrib.session()
-    session.handle(
-        "openai_chat", openai_chat_reply([("1", "burn", {}), ("2", "boil", {"minutes": 1})])
-    )
+    session.handle("openai_chat", openai_chat_reply([("1", "burn", {}), ("2", "boil", {"minutes": 1})]))
     stored = json.loads(json.dumps(session.save()))
     later = toolcrib.session()
     later.restore(stored)
@@ -278,9 +241,7 @@ def test_restored_session_has_every_tool_of_a_new_one() -> None:
 def test_catalog_update_keeps_revealed_tools_in_place() -> None:
     toolcrib = _toolcrib()
     session = toolcrib.session()
-    session.handle(
-        "openai_chat", openai_chat_reply([("1", "burn", {}), ("2", "boil", {"minutes": 1})])
-    )
+    session.handle("openai_chat", openai_chat_reply([("1", "burn", {}), ("2", "boil", {"minutes": 1})]))
     pinned = Tool("new", "Something new.", policy="never")
     toolcrib.update(toolcrib.catalog.with_tools([pinned]).without(["burn"]))
     assert _names(session.tools("mcp")) == ["search_tools", "boil", "new"]
@@ -303,9 +264,7 @@ def test_session_is_consistent_during_a_catalog_update() -> None:
     changing.start()
     assert begun.wait(60)
     asked = toolcrib.build_turn_handler("reveal", None)
-    assert [tool.id for tool in asked.plan.visible_tools] == [
-        tool.id for tool in asked.engine.catalog
-    ]
+    assert [tool.id for tool in asked.plan.visible_tools] == [tool.id for tool in asked.engine.catalog]
     asking = Thread(target=session.tools, args=["mcp"])
     asking.start()
     go_on.set()
@@ -318,10 +277,7 @@ def test_dispatch_never_changes_the_list() -> None:
     session = _toolcrib().session(style="dispatch")
     before = session.tools("anthropic")
     execute = {"tool_name": "boil", "tool_input": {"minutes": 5}}
-    calls: list[ScriptedCall] = [
-        ("1", "search_tools", {"query": "egg"}),
-        ("2", "execute_dynamic_tool", execute),
-    ]
+    calls: list[ScriptedCall] = [("1", "search_tools", {"query": "egg"}), ("2", "execute_dynamic_tool", execute)]
     messages = session.handle("anthropic", REPLIES["anthropic"](calls))
     assert messages[1]["content"][1]["content"] == "boiled for 5"
     assert session.tools("anthropic") == before
@@ -336,12 +292,7 @@ def test_native_search_by_anthropic() -> None:
 
 
 def test_native_search_by_openai() -> None:
-    tools = [
-        Tool("a", category="zoo"),
-        Tool("b", category="air"),
-        Tool("c"),
-        Tool("d", policy="never"),
-    ]
+    tools = [Tool("a", category="zoo"), Tool("b", category="air"), Tool("c"), Tool("d", policy="never")]
     entries = Toolcrib(tools, disclosure=HELD).session(native=True).tools("openai_responses")
     shown, air, zoo, alone, search = entries
     assert (shown["name"], alone["name"], alone["defer_loading"]) == ("d", "c", True)
@@ -370,9 +321,7 @@ def test_client_search_answers_in_the_anthropic_format() -> None:
     session = toolcrib.session(native="client")
     before = session.tools("anthropic")
     assert before[0]["name"] == "search_tools" and "defer_loading" not in before[0]
-    reply = REPLIES["anthropic"](
-        [("t", "search_tools", {"query": "weather", "limit": 1}), ("u", "search_tools", {})]
-    )
+    reply = REPLIES["anthropic"]([("t", "search_tools", {"query": "weather", "limit": 1}), ("u", "search_tools", {})])
     said, results = session.handle("anthropic", reply)
     found, empty = results["content"]
     assert found["content"] == [{"type": "tool_reference", "tool_name": "get_weather"}]
@@ -387,9 +336,7 @@ def test_client_search_answers_in_the_openai_format() -> None:
     toolcrib = _toolcrib()
     session = toolcrib.session(native="client")
     (search,) = session.tools("openai_responses")
-    assert (search["type"], search["execution"]) == ("tool_search", "client") and search[
-        "description"
-    ]
+    assert (search["type"], search["execution"]) == ("tool_search", "client") and search["description"]
     reply = openai_responses_reply([])
     asked = {
         "type": "tool_search_call", "id": "tsc", "execution": "client", "call_id": "s",
@@ -398,11 +345,7 @@ def test_client_search_answers_in_the_openai_format() -> None:
     reply["output"].append(asked)
     *said, found = session.handle("openai_responses", reply)
     assert said == reply["output"]
-    assert (found["type"], found["call_id"], found["tools"][0]["name"]) == (
-        "tool_search_output",
-        "s",
-        "get_weather",
-    )
+    assert (found["type"], found["call_id"], found["tools"][0]["name"]) == ("tool_search_output", "s", "get_weather")
     replayed = toolcrib.session(native="client")
     replayed.replay("openai_responses", [*said, found])
     assert replayed.state == session.state
@@ -410,14 +353,7 @@ def test_client_search_answers_in_the_openai_format() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"style": "magic"},
-        {"budget": 0},
-        {"budget": True},
-        {"budget": "much"},
-        {"native": "perhaps"},
-        {"allowed": 7},
-    ],
+    [{"style": "magic"}, {"budget": 0}, {"budget": True}, {"budget": "much"}, {"native": "perhaps"}, {"allowed": 7}],
 )
 def test_invalid_session_option_is_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig):
@@ -436,9 +372,7 @@ def test_update_needs_a_catalog() -> None:
 
 
 def test_unknown_wire_lists_the_known_ones() -> None:
-    with pytest.raises(
-        InvalidConfig, match="anthropic, openai_chat, openai_responses, gemini, mcp"
-    ):
+    with pytest.raises(InvalidConfig, match="anthropic, openai_chat, openai_responses, gemini, mcp"):
         _toolcrib().session().tools("telegraph")
 
 

@@ -31,10 +31,7 @@ def _results(messages: list[Any]) -> list[tuple[str, str]]:
     [
         ({"1": "ok", "wrong": "x"}, "no call 'wrong' is pending; the pending ones are 1, 2"),
         ({"1": "ok", 2: "x"}, "no call 2 is pending"),
-        (
-            {"1": "ok", "2": b"\xff"},
-            "the result of call '2' cannot be written as JSON: .*; pass it as text",
-        ),
+        ({"1": "ok", "2": b"\xff"}, "the result of call '2' cannot be written as JSON: .*; pass it as text"),
         ([("1", "ok")], "results are given by call id; write {task.call.id: result}"),
     ],
 )
@@ -95,8 +92,4 @@ def test_result_of_any_runner_names_evicted_tools() -> None:
     for name in ("ours", "yours", "ours"):
         messages = session.handle("anthropic", REPLIES["anthropic"]([("1", name, {})]))
         results += _results([*messages[1:], *session.answer("anthropic")])
-    assert [text for _, text in results] == [
-        "ok",
-        f"yours was not run.{told} ours.",
-        f"ok{told} yours.",
-    ]
+    assert [text for _, text in results] == ["ok", f"yours was not run.{told} ours.", f"ok{told} yours."]

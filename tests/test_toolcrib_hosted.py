@@ -31,27 +31,17 @@ def _anthropic(found: Sequence[str], calls: Sequence[ScriptedCall] = ()) -> dict
     reply = REPLIES["anthropic"](calls)
     references = [{"type": "tool_reference", "tool_name": name} for name in found]
     reply["content"][1:1] = [
-        {
-            "type": "server_tool_use",
-            "id": "srvtoolu_1",
-            "name": "tool_search_tool_bm25",
-            "input": {"query": "x"},
-        },
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "tool_search_tool_bm25", "input": {"query": "x"}},
         {
             "type": "tool_search_tool_result",
             "tool_use_id": "srvtoolu_1",
-            "content": {
-                "type": "tool_search_tool_search_result",
-                "tool_references": references,
-            },
+            "content": {"type": "tool_search_tool_search_result", "tool_references": references},
         },
     ]
     return reply
 
 
-def _responses(
-    found: Sequence[dict[str, Any]], calls: Sequence[ScriptedCall] = ()
-) -> dict[str, Any]:
+def _responses(found: Sequence[dict[str, Any]], calls: Sequence[ScriptedCall] = ()) -> dict[str, Any]:
     reply = REPLIES["openai_responses"](calls)
     hosted = {"execution": "server", "call_id": None, "status": "completed"}
     reply["output"][1:1] = [
@@ -71,22 +61,12 @@ ORDERS = {**CRM, "tools": CRM["tools"][1:]}
     [
         ("anthropic", _anthropic(["get_weather", "gone"]), ["get_weather"]),
         ("anthropic", _anthropic([]), []),
-        (
-            "anthropic",
-            _anthropic(["get_weather"], [("1", "send_mail", {})]),
-            ["get_weather", "send_mail"],
-        ),
+        ("anthropic", _anthropic(["get_weather"], [("1", "send_mail", {})]), ["get_weather", "send_mail"]),
         ("openai_responses", _responses([WEATHER, POST]), ["get_weather", "send_mail"]),
-        (
-            "openai_responses",
-            _responses([ORDERS], [("1", "get_weather", {})]),
-            ["crm___list_orders", "get_weather"],
-        ),
+        ("openai_responses", _responses([ORDERS], [("1", "get_weather", {})]), ["crm___list_orders", "get_weather"]),
     ],
 )
-def test_tools_found_by_the_provider_are_revealed(
-    wire: str, reply: dict[str, Any], shown: list[str]
-) -> None:
+def test_tools_found_by_the_provider_are_revealed(wire: str, reply: dict[str, Any], shown: list[str]) -> None:
     toolcrib = _toolcrib()
     live = toolcrib.session(native=True)
     offered = live.tools(wire)

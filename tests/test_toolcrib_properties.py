@@ -30,9 +30,7 @@ def _tool(name: str, about: str = "") -> Tool:
 
 TOOLS = tuple(map(_tool, NAMES))
 
-searches = st.tuples(
-    st.just("search"), st.lists(st.sampled_from([*WORDS, "get", "send", "drop", "the"]), min_size=1)
-)
+searches = st.tuples(st.just("search"), st.lists(st.sampled_from([*WORDS, "get", "send", "drop", "the"]), min_size=1))
 calls = st.tuples(st.just("call"), st.sampled_from([tool.name for tool in TOOLS] + ["nothing"]))
 turns = st.lists(st.lists(searches | calls, max_size=3), max_size=6)
 changes = st.tuples(st.sampled_from(["add", "change", "remove"]), st.sampled_from(NAMES))
@@ -53,14 +51,10 @@ def _toolcrib() -> Toolcrib:
     return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=build_lexical_engine)
 
 
-def _run_turn(
-    session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]
-) -> list[dict[str, Any]]:
+def _run_turn(session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:
     """Handle one turn and return the results, without the model's own texts."""
     said = [
-        (f"c{at}", "search_tools", {"query": " ".join(value)})
-        if kind == "search"
-        else (f"c{at}", value, {})
+        (f"c{at}", "search_tools", {"query": " ".join(value)}) if kind == "search" else (f"c{at}", value, {})
         for at, (kind, value) in enumerate(turn)
     ]
     messages = session.handle(wire, REPLIES[wire](said))
@@ -110,20 +104,12 @@ def test_prefix_changes_only_if_a_tool_is_gone(steps: list[Any], budget: int | N
             same = [one == other for one, other in zip(before, after, strict=False)]
             first = same.index(False) if False in same else len(same)
             # The first difference is at a removed tool.
-            assert (
-                first == len(before)
-                or not _is_fixed(toolcrib, before[first])
-                or _is_gone(toolcrib, before[first])
-            )
+            assert first == len(before) or not _is_fixed(toolcrib, before[first]) or _is_gone(toolcrib, before[first])
         before = after
 
 
-@given(
-    st.lists(turns | changes, max_size=6), budgets, wires, st.sampled_from(["reveal", "dispatch"])
-)
-def test_disallowed_tools_appear_nowhere(
-    steps: list[Any], budget: int | None, wire: str, style: Any
-) -> None:
+@given(st.lists(turns | changes, max_size=6), budgets, wires, st.sampled_from(["reveal", "dispatch"]))
+def test_disallowed_tools_appear_nowhere(steps: list[Any], budget: int | None, wire: str, style: Any) -> None:
     toolcrib = _toolcrib()
     session = toolcrib.session(style=style, budget=budget, allowed=_is_allowed)
     for turn in _flatten(steps):

@@ -15,11 +15,7 @@ from toolcrib.session.turn import Style, ToolTask
 from toolcrib.toolcrib import ToolcribSession
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-WEATHER = {
-    "name": "get_weather",
-    "description": "Weather forecast for a city.",
-    "input_schema": CITY,
-}
+WEATHER = {"name": "get_weather", "description": "Weather forecast for a city.", "input_schema": CITY}
 DEFERRED = Disclosure(Activation(tools=0))
 
 

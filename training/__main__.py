@@ -37,9 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m training")
     parser.add_argument("--data", type=Path, required=True, help="see training/README.md")
     parser.add_argument("--out", type=Path, required=True, help="where the model goes")
-    parser.add_argument(
-        "--work", type=Path, default=Path("training/run"), help="checkpoints, curve"
-    )
+    parser.add_argument("--work", type=Path, default=Path("training/run"), help="checkpoints, curve")
     options = parser.parse_args()
     torch.manual_seed(0)
     options.work.mkdir(parents=True, exist_ok=True)
@@ -70,9 +68,7 @@ def whole(encoder: Encoder, lessons: data.Data, pieces: WordPieceTokenizer, work
             folder.mkdir(exist_ok=True)
             Trainer(lessons, pieces, encoder, plan, folder).run()
             now = encoder.state_dict()
-            encoder.load_state_dict(
-                {name: plan.kept * now[name] + (1 - plan.kept) * begun[name] for name in begun}
-            )
+            encoder.load_state_dict({name: plan.kept * now[name] + (1 - plan.kept) * begun[name] for name in begun})
         return encoder.state_dict()
 
     encoder.load_state_dict(kept(work / "encoder.pt", all_rounds))
@@ -116,9 +112,7 @@ def _read(encoder: Encoder, ids: list[list[int]]) -> Read:
     return lambda places: encoder([ids[at] for at in places])
 
 
-def _noting(
-    known: Asked, file: Path, queries: Read | None = None, tools: Read | None = None
-) -> Callable[[int], None]:
+def _noting(known: Asked, file: Path, queries: Read | None = None, tools: Read | None = None) -> Callable[[int], None]:
     """Writes down how the witness fares; what is not given is read by the whole encoder."""
     by_whole = known.query_vectors.__getitem__, known.tool_vectors.__getitem__
 

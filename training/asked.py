@@ -66,15 +66,12 @@ def asked(lessons: data.Data, pieces: WordPieceTokenizer, encoder: Encoder) -> A
         **{name: _pairs(some) for name, some in lessons.asked.items()},
     }
     kept_apart = {lesson.tool for lesson in lessons.witness}
-    named = sorted(
-        key for key in lessons.tools if key[0] in data.CATALOGS and key not in kept_apart
-    )
+    named = sorted(key for key in lessons.tools if key[0] in data.CATALOGS and key not in kept_apart)
     by_source["own words"] = [
         (data.own_words(lessons.tools[key], chance), key) for key in chance.sample(named, OWN_WORDS)
     ]
     by_style = {
-        style: [(lesson.queries[at], lesson.tool) for lesson in lessons.witness]
-        for at, style in enumerate(data.STYLES)
+        style: [(lesson.queries[at], lesson.tool) for lesson in lessons.witness] for at, style in enumerate(data.STYLES)
     }
     every = [one for some in (*by_source.values(), *by_style.values()) for one in some]
     texts = sorted({query for query, _ in every})

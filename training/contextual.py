@@ -56,9 +56,7 @@ class Scale(nn.Module):
 class Trainer:
     """One run of training, which can be stopped and taken up again at the end of an epoch."""
 
-    def __init__(
-        self, data: Data, pieces: WordPieceTokenizer, encoder: Encoder, plan: Round, out: Path
-    ) -> None:
+    def __init__(self, data: Data, pieces: WordPieceTokenizer, encoder: Encoder, plan: Round, out: Path) -> None:
         self._data, self._encoder, self._plan, self._out = data, encoder, plan, out
         self._ids = {key: pieces.encode(text, MAX_TOKENS) for key, text in data.passages().items()}
         self._pieces = pieces
@@ -112,8 +110,7 @@ class Trainer:
         texts = [text for lesson in batch for text in lesson.queries]
         owner = torch.tensor([at for at, lesson in enumerate(batch) for _ in lesson.queries])
         vectors = self._encoder(
-            [self._ids[lesson.tool] for lesson in batch]
-            + [self._pieces.encode(text, MAX_TOKENS) for text in texts]
+            [self._ids[lesson.tool] for lesson in batch] + [self._pieces.encode(text, MAX_TOKENS) for text in texts]
         )
         tools, queries = vectors[: len(batch)], vectors[len(batch) :]
         for lesson, vector in zip(batch, tools.detach(), strict=True):
@@ -185,15 +182,11 @@ class Trainer:
     @torch.no_grad()
     def _report(self, epoch: int, step: int) -> None:
         """How the witness's queries fare among the witness's tools."""
-        chosen = random.Random(0).sample(
-            self._data.witness, min(WITNESSES, len(self._data.witness))
-        )
+        chosen = random.Random(0).sample(self._data.witness, min(WITNESSES, len(self._data.witness)))
         tools = self._encoder([self._ids[lesson.tool] for lesson in chosen])
         figures: dict[str, float] = {"epoch": epoch, "step": step}
         for style, name in enumerate(("need", "ask", "agent")):
-            queries = self._encoder(
-                [self._pieces.encode(lesson.queries[style], MAX_TOKENS) for lesson in chosen]
-            )
+            queries = self._encoder([self._pieces.encode(lesson.queries[style], MAX_TOKENS) for lesson in chosen])
             likeness = queries @ tools.T
             ranks = (likeness > likeness.diagonal()[:, None]).sum(1)
             figures[f"{name} first"] = round(float((ranks == 0).float().mean()), 4)

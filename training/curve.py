@@ -68,20 +68,14 @@ def svg(files: Sequence[Path]) -> str:
             place = f'x="{x(begin + step)}" y="{HEIGHT - BOTTOM + 18}"'
             parts.append(f'<text {place} text-anchor="middle">{step}</text>')
         middle = x(begin + end / 2)
-        parts.append(
-            f'<text x="{middle}" y="{HEIGHT - BOTTOM + 36}" text-anchor="middle">'
-            f"round {number}, steps</text>"
-        )
+        parts.append(f'<text x="{middle}" y="{HEIGHT - BOTTOM + 36}" text-anchor="middle">round {number}, steps</text>')
     for figure, title, colour in LINES:
         found = rounds(files, figure)
         for begin, points in zip(begins, found, strict=True):
             drawn = [(x(begin + point.step), y(point.share)) for point in points]
             path = "L".join(f"{across} {down}" for across, down in drawn)
             parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
-            parts += [
-                f'<circle cx="{across}" cy="{down}" r="3" fill="{colour}"/>'
-                for across, down in drawn
-            ]
+            parts += [f'<circle cx="{across}" cy="{down}" r="3" fill="{colour}"/>' for across, down in drawn]
         # Lines that end near each other would write over each other; a row each does not.
         row = TOP + 16 + 20 * [one[0] for one in LINES].index(figure)
         parts.append(f'<text x="{WIDTH - RIGHT + 14}" y="{row}" fill="{colour}">{title}</text>')

@@ -80,15 +80,8 @@ class Data:
 
     def passages(self) -> dict[Key, str]:
         """The text of every tool that a lesson is about."""
-        lessons = [
-            *self.pairs,
-            *self.own,
-            *self.witness,
-            *(one for some in self.asked.values() for one in some),
-        ]
-        keys = {lesson.tool for lesson in lessons} | {
-            key for key in self.tools if key[0] in CATALOGS
-        }
+        lessons = [*self.pairs, *self.own, *self.witness, *(one for some in self.asked.values() for one in some)]
+        keys = {lesson.tool for lesson in lessons} | {key for key in self.tools if key[0] in CATALOGS}
         return {key: build_tool_text(self.tools[key]) for key in sorted(keys)}
 
 
@@ -146,8 +139,7 @@ def tool(row: dict[str, Any]) -> Tool:
 
 def _is_taken(lesson: Lesson) -> bool:
     return not any(
-        hashlib.blake2b(words(query).encode(), digest_size=8).hexdigest() in LEFT_OUT
-        for query in lesson.queries
+        hashlib.blake2b(words(query).encode(), digest_size=8).hexdigest() in LEFT_OUT for query in lesson.queries
     )
 
 

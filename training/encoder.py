@@ -54,19 +54,14 @@ class Encoder(nn.Module):
     def forward(self, texts: Sequence[Sequence[int]]) -> Tensor:
         # Texts of like length go together, so that hardly any padding is computed.
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
-        parts = [
-            [texts[at] for at in order[start : start + TOGETHER]]
-            for start in range(0, len(order), TOGETHER)
-        ]
+        parts = [[texts[at] for at in order[start : start + TOGETHER]] for start in range(0, len(order), TOGETHER)]
         padded = [_filled_up(part) for part in parts]
         # All pieces are looked up at once: what is learnt of them is then added up once.
         words = self.words(torch.tensor([id for part in padded for id in part]))
         sizes = list(map(len, padded))
         # Products in 16 bits take half the time; what is added to, and the weights, have 32.
         with torch.autocast("cpu", torch.bfloat16):
-            read = [
-                self._read(part, some) for part, some in zip(parts, words.split(sizes), strict=True)
-            ]
+            read = [self._read(part, some) for part, some in zip(parts, words.split(sizes), strict=True)]
         back = torch.empty(len(order), dtype=torch.long)
         back[torch.tensor(order)] = torch.arange(len(order))
         return torch.cat(read)[back]

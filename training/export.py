@@ -21,9 +21,7 @@ def write(file: Path, arrays: Arrays) -> None:
     unfinished.replace(file)
 
 
-def quantised(
-    matrix: NDArray[np.float32], axis: int
-) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
+def quantised(matrix: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], NDArray[np.float32]]:
     """A matrix in eight bits, with one scale for each place along the other axis."""
     scale = np.abs(matrix).max(axis=axis) / 127
     whole = np.rint(matrix / np.expand_dims(np.maximum(scale, 1e-12), axis))

@@ -60,9 +60,7 @@ def narrow(encoder: Encoder, asked: Asked) -> None:
     """Let those inner units of the last layer go that count least."""
     last = encoder.layers[-1]
     seen: list[Tensor] = []
-    hook = last.narrow.register_forward_pre_hook(
-        lambda _, given: seen.append(given[0].square().flatten(0, -2).sum(0))
-    )
+    hook = last.narrow.register_forward_pre_hook(lambda _, given: seen.append(given[0].square().flatten(0, -2).sum(0)))
     chance = random.Random(SECOND.seed)
     for _ in range(SHOWN):
         encoder([asked.queries[query] for query, _ in _batch(asked, chance)])
@@ -74,9 +72,7 @@ def narrow(encoder: Encoder, asked: Asked) -> None:
     last.widen.bias = nn.Parameter(last.widen.bias[kept].clone())
 
 
-def train(
-    encoder: Encoder, asked: Asked, tools: Tensor, lesson: Lesson, after_200: Callable[[int], None]
-) -> None:
+def train(encoder: Encoder, asked: Asked, tools: Tensor, lesson: Lesson, after_200: Callable[[int], None]) -> None:
     """Train an encoder of queries for tools that have these vectors."""
     chance = random.Random(lesson.seed)
 

@@ -29,9 +29,7 @@ HAND, ANY, TOOLS = 1536, 512, 1024
 SAMENESS: Final = 6.0
 
 
-def train(
-    encoder: Encoder, asked: Asked, queries: Tensor, after_200: Callable[[int], None]
-) -> None:
+def train(encoder: Encoder, asked: Asked, queries: Tensor, after_200: Callable[[int], None]) -> None:
     """Train an encoder of tools for queries that have these vectors."""
     chance = random.Random(1)
     asking: dict[int, list[int]] = {}

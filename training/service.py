@@ -94,9 +94,7 @@ def _is_part(name: str, called: set[str]) -> bool:
 
 
 @torch.no_grad()
-def _states(
-    shown: Sequence[Example], pieces: WordPieceTokenizer, encoder: Encoder
-) -> NDArray[np.float64]:
+def _states(shown: Sequence[Example], pieces: WordPieceTokenizer, encoder: Encoder) -> NDArray[np.float64]:
     """What each name means in its sentence after half of the layers: the mean of its pieces."""
     states = np.zeros((len(shown), encoder.places.weight.shape[1]))
     for at, one in enumerate(shown):

@@ -24,20 +24,14 @@ def with_layers(encoder: Encoder, kept: Iterable[int]) -> Encoder:
 
 
 def learn(
-    encoder: Encoder,
-    steps: int,
-    rate: float,
-    loss: Callable[[], Tensor],
-    after_200: Callable[[int], None],
+    encoder: Encoder, steps: int, rate: float, loss: Callable[[], Tensor], after_200: Callable[[int], None]
 ) -> None:
     """So many steps down the loss of what is given next."""
     torch.manual_seed(0)
     optimizer = torch.optim.AdamW(
         [one for one in encoder.parameters() if one.requires_grad], lr=rate, weight_decay=0.01
     )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: cosine_schedule(step, steps, steps // 20)
-    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine_schedule(step, steps, steps // 20))
     for step in range(1, steps + 1):
         now = loss()
         optimizer.zero_grad()
@@ -57,7 +51,5 @@ def unlike(said: Tensor, wanted: Tensor) -> Tensor:
 def misjudged(said: Tensor, wanted: Tensor) -> Tensor:
     """How differently likenesses share out what there is, row by row."""
     return functional.kl_div(
-        functional.log_softmax(SHARPNESS * said, 1),
-        functional.softmax(SHARPNESS * wanted, 1),
-        reduction="batchmean",
+        functional.log_softmax(SHARPNESS * said, 1), functional.softmax(SHARPNESS * wanted, 1), reduction="batchmean"
     )

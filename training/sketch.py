@@ -96,10 +96,7 @@ def train(pieces: WordPieceTokenizer, vocabulary: int, taught: Taught) -> Sketch
     torch.manual_seed(0)
     chance = random.Random(0)
     heads, rests = zip(*(_bags(pieces, text) for text in taught.tools), strict=True)
-    asked = [
-        pieces.encode_without_special_tokens(text, MAX_STATIC_TOKENS) or [0]
-        for text in taught.queries
-    ]
+    asked = [pieces.encode_without_special_tokens(text, MAX_STATIC_TOKENS) or [0] for text in taught.queries]
     net = Sketcher(vocabulary)
     order = list(range(len(heads)))
     steps = EPOCHS * (len(order) // BATCH)
@@ -112,10 +109,7 @@ def train(pieces: WordPieceTokenizer, vocabulary: int, taught: Taught) -> Sketch
             queries, served = zip(*chance.sample(taught.served, ASKED), strict=True)
             both = [*some, *served]
             drawn = net.tool(
-                torch.cat(
-                    (net.means([heads[at] for at in both]), net.means([rests[at] for at in both])),
-                    1,
-                )
+                torch.cat((net.means([heads[at] for at in both]), net.means([rests[at] for at in both])), 1)
             )
             wanted = net.query(net.means([asked[at] for at in queries]))
             tools, said = taught.tool_vectors[both], taught.query_vectors[list(queries)]

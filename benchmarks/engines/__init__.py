@@ -30,19 +30,13 @@ class Entry(NamedTuple):
 ROSTER: dict[str, Entry] = {
     OURS: Entry("**Toolcrib**, lexical", "toolcrib", "from toolcrib import Catalog, SearchEngine"),
     "fastmcp": Entry(
-        "FastMCP BM25SearchTransform",
-        "fastmcp",
-        "from fastmcp.server.transforms.search import BM25SearchTransform",
+        "FastMCP BM25SearchTransform", "fastmcp", "from fastmcp.server.transforms.search import BM25SearchTransform"
     ),
     "pydantic_ai": Entry(
-        "Pydantic AI ToolSearch()",
-        "pydantic-ai-slim",
-        "from pydantic_ai.capabilities import ToolSearch",
+        "Pydantic AI ToolSearch()", "pydantic-ai-slim", "from pydantic_ai.capabilities import ToolSearch"
     ),
     "pydantic_ai_keywords": Entry(
-        "Pydantic AI strategy='keywords'",
-        "pydantic-ai-slim",
-        "from pydantic_ai.capabilities import ToolSearch",
+        "Pydantic AI strategy='keywords'", "pydantic-ai-slim", "from pydantic_ai.capabilities import ToolSearch"
     ),
     "shipit": Entry("shipit, SequenceMatcher", "", "import difflib"),
     "rank_bm25": Entry("rank_bm25", "rank-bm25", "import rank_bm25"),

@@ -41,10 +41,7 @@ class BM25S:
 
     def _found(self, query: str, mask: NDArray[np.float32] | None) -> list[str]:
         numbers, scores = self._index.retrieve(
-            [terms(query)],
-            k=min(LIMIT, len(self._ids)),
-            show_progress=False,
-            weight_mask=mask,
+            [terms(query)], k=min(LIMIT, len(self._ids)), show_progress=False, weight_mask=mask
         )
         pairs = zip(numbers[0].tolist(), scores[0].tolist(), strict=True)
         return [str(self._ids[number]) for number, score in pairs if score > 0]

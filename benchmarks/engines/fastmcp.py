@@ -20,10 +20,7 @@ class FastMCP:
 
     def prepare(self, row: Row) -> Tool:
         return Tool(
-            name=row["id"],
-            description=row["description"],
-            parameters=row["input_schema"],
-            tags=set(row["tags"]),
+            name=row["id"], description=row["description"], parameters=row["input_schema"], tags=set(row["tags"])
         )
 
     def fit(self, tools: list[Tool]) -> None:

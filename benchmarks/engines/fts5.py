@@ -20,9 +20,7 @@ FOUND = """
 """
 EVERYTHING = FOUND.format(filter="")
 OF_SERVER = FOUND.format(filter="AND +rowid IN (SELECT number FROM tool WHERE server = ?)")
-ALLOWED = FOUND.format(
-    filter="AND +rowid IN (SELECT number FROM tool WHERE id IN (SELECT value FROM json_each(?)))"
-)
+ALLOWED = FOUND.format(filter="AND +rowid IN (SELECT number FROM tool WHERE id IN (SELECT value FROM json_each(?)))")
 
 Columns = tuple[str, str, str, str, str, str]
 
@@ -66,8 +64,7 @@ class FTS5:
         insert = "INSERT INTO tool (id, server) VALUES (?, ?)"
         number = self._database.execute(insert, tool[:2]).lastrowid
         self._database.execute(
-            "INSERT INTO word (rowid, name, description, parameters, tags) VALUES (?, ?, ?, ?, ?)",
-            (number, *tool[2:]),
+            "INSERT INTO word (rowid, name, description, parameters, tags) VALUES (?, ?, ?, ?, ?)", (number, *tool[2:])
         )
 
     def _found(self, statement: str, *values: object) -> list[str]:

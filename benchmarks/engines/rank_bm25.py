@@ -23,9 +23,7 @@ class RankBM25:
         return best(scores, self._ids, np.argsort(scores)[::-1][:LIMIT].tolist())
 
     def search_server(self, query: str, server: str) -> list[str]:
-        return self._among(
-            query, [number for number, tool in enumerate(self._tools) if tool.server == server]
-        )
+        return self._among(query, [number for number, tool in enumerate(self._tools) if tool.server == server])
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
         return self._among(query, [number for number, id in enumerate(self._ids) if id in allowed])

@@ -117,9 +117,7 @@ class AgentUnfinished(ToolcribError):
     `text` is the last text of the model, `messages` are the messages to continue with.
     """
 
-    def __init__(
-        self, message: str, text: str = "", messages: Sequence[dict[str, Any]] = ()
-    ) -> None:
+    def __init__(self, message: str, text: str = "", messages: Sequence[dict[str, Any]] = ()) -> None:
         super().__init__(message)
         self.text = text
         self.messages = list(messages)
@@ -132,9 +130,7 @@ class RequestFailed(ToolcribError):
     is the API's code for programs, `param` the field with the error; both may be empty.
     """
 
-    def __init__(
-        self, message: str, status: int = 400, error_type: str = "", code: str = "", param: str = ""
-    ) -> None:
+    def __init__(self, message: str, status: int = 400, error_type: str = "", code: str = "", param: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.error_type = error_type

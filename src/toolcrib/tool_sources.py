@@ -43,8 +43,7 @@ def collect_tools(entries: Iterable[object], functions: Registry) -> Iterator[To
     for location, tool in _locate_tools(entries, functions):
         if tool.id in locations:
             raise DuplicateTool(
-                f"{location}: {locations[tool.id]} has the id {tool.id!r} too; "
-                "rename one, or set the server of each"
+                f"{location}: {locations[tool.id]} has the id {tool.id!r} too; rename one, or set the server of each"
             )
         locations[tool.id] = location
         yield tool

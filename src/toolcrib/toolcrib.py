@@ -64,16 +64,12 @@ class Toolcrib:
         if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
             raise InvalidTool("tools must be a list, even for a single tool; write Toolcrib([…])")
         if not isinstance(disclosure, Disclosure | None):
-            raise InvalidConfig(
-                f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)"
-            )
+            raise InvalidConfig(f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)")
         entries = list(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
         toolsets = list(find_toolsets(entries))
-        self._registries = {
-            toolset: toolset.catalog for toolset in toolsets if isinstance(toolset, Registry)
-        }
+        self._registries = {toolset: toolset.catalog for toolset in toolsets if isinstance(toolset, Registry)}
         self._runners: list[ToolRunner] = [
             functions,
             *(toolset for toolset in toolsets if not isinstance(toolset, Registry)),
@@ -102,9 +98,7 @@ class Toolcrib:
     def update(self, catalog: Catalog) -> None:
         """Replace the catalog. Sessions keep the revealed tools that are still in it."""
         if not isinstance(catalog, Catalog):
-            raise InvalidTool(
-                "update takes a Catalog; build one with `toolcrib.catalog.with_tools([…])`"
-            )
+            raise InvalidTool("update takes a Catalog; build one with `toolcrib.catalog.with_tools([…])`")
         with self._lock:
             self._handler = self._create_handler(self.engine.with_catalog(catalog))
 
@@ -160,8 +154,7 @@ class Toolcrib:
         self.sync_registries()
         if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
             raise InvalidConfig(
-                f"allowed is a set of ids, or a function that is called with each tool, "
-                f"not {allowed!r}"
+                f"allowed is a set of ids, or a function that is called with each tool, not {allowed!r}"
             )
         return ToolcribSession(self, style, budget, allowed, _search_modes(native, model))
 
@@ -244,9 +237,7 @@ class ToolcribSession:
         Some models send calls without an id, or with the same one. These get an id from Toolcrib,
         which is never sent to the model.
         """
-        return tuple(
-            replace(task, call=replace(task.call, id=id)) for id, task in self._pending.items()
-        )
+        return tuple(replace(task, call=replace(task.call, id=id)) for id, task in self._pending.items())
 
     # Messages are typed as `Any`: each SDK has its own types for the same dictionaries, and type
     # checkers would reject ours for all of them.
@@ -260,9 +251,7 @@ class ToolcribSession:
             return SEARCH_WIRE_FORMATS[wire].hosted_search_to_wire(*_allowed_plan(handler))
         if search_mode == "client":
             own_tools = handler.own_tools
-            return SEARCH_WIRE_FORMATS[wire].client_search_to_wire(
-                own_tools, *_allowed_plan(handler)
-            )
+            return SEARCH_WIRE_FORMATS[wire].client_search_to_wire(own_tools, *_allowed_plan(handler))
         return wire_format.tools_to_wire(handler.tools(self.state))
 
     def handle(self, wire: str, reply: object) -> list[Any]:
@@ -391,10 +380,7 @@ def _search_modes(native: object, model: str) -> dict[str, SearchMode]:
 def _allowed_plan(handler: TurnHandler) -> tuple[list[Tool], list[Tool]]:
     """Return the visible and the deferred tools that the caller may use."""
     plan = handler.plan
-    return (
-        list(filter(handler.is_allowed, plan.visible_tools)),
-        list(filter(handler.is_allowed, plan.deferred_tools)),
-    )
+    return (list(filter(handler.is_allowed, plan.visible_tools)), list(filter(handler.is_allowed, plan.deferred_tools)))
 
 
 def _assign_ids(tasks: Iterable[ToolTask]) -> dict[str, ToolTask]:
@@ -428,8 +414,7 @@ def _render_result(id: str, value: object) -> CallResult:
 def _reply_result(task: ToolTask, result: object) -> CallReply:
     if not isinstance(result, CallResult):
         raise InvalidConfig(
-            f"the runner of {task.tool.id!r} returned a {type(result).__name__}; "
-            "let its `call` return CallResult(text)"
+            f"the runner of {task.tool.id!r} returned a {type(result).__name__}; let its `call` return CallResult(text)"
         )
     return task.build_reply(result.text, result.is_error)
 

@@ -11,11 +11,7 @@ WEATHER: dict[str, Any] = {
     "type": "custom",
     "name": "get_weather",
     "description": "The weather of a place.",
-    "input_schema": {
-        "type": "object",
-        "properties": {"city": {"type": "string"}},
-        "required": ["city"],
-    },
+    "input_schema": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
     "input_examples": [{"city": "Paris"}],
     "cache_control": {"type": "ephemeral"},
     "strict": True,

@@ -15,27 +15,11 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}}
 FORMATS: dict[str, dict[str, Any]] = {
     "own": {"name": "a", "description": "b", "input_schema": SCHEMA, "category": "c"},
     "plain": {"name": "a", "description": "b", "input_schema": SCHEMA},
-    "anthropic": {
-        "name": "a",
-        "description": "b",
-        "input_schema": SCHEMA,
-        "cache_control": {"type": "ephemeral"},
-    },
-    "openai_chat": {
-        "type": "function",
-        "function": {"name": "a", "description": "b", "parameters": SCHEMA},
-    },
+    "anthropic": {"name": "a", "description": "b", "input_schema": SCHEMA, "cache_control": {"type": "ephemeral"}},
+    "openai_chat": {"type": "function", "function": {"name": "a", "description": "b", "parameters": SCHEMA}},
     "openai_functions": {"name": "a", "description": "b", "parameters": SCHEMA},
-    "openai_responses": {
-        "type": "function",
-        "name": "a",
-        "description": "b",
-        "parameters": SCHEMA,
-        "strict": None,
-    },
-    "gemini": {
-        "functionDeclarations": [{"name": "a", "description": "b", "parametersJsonSchema": SCHEMA}]
-    },
+    "openai_responses": {"type": "function", "name": "a", "description": "b", "parameters": SCHEMA, "strict": None},
+    "gemini": {"functionDeclarations": [{"name": "a", "description": "b", "parametersJsonSchema": SCHEMA}]},
     "gemini_bare": {
         "name": "a",
         "description": "b",
@@ -43,12 +27,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     },
     "gemini_sdk": {
         "function_declarations": [
-            {
-                "name": "a",
-                "description": "b",
-                "parameters": None,
-                "parameters_json_schema": SCHEMA,
-            }
+            {"name": "a", "description": "b", "parameters": None, "parameters_json_schema": SCHEMA}
         ],
         "google_search": None,
     },
@@ -151,12 +130,7 @@ def test_each_part_is_one_tool_with_its_path() -> None:
     document = [{"name": "a"}, {"tools": [{"name": "b"}, {"name": "c"}]}, FORMATS["gemini"]]
     places = [path for path, _ in split_document(document)]
     assert places == [(0,), (1, "tools", 0), (1, "tools", 1), (2, "functionDeclarations", 0)]
-    assert [tools_from_any(part)[0].name for _, part in split_document(document)] == [
-        "a",
-        "b",
-        "c",
-        "a",
-    ]
+    assert [tools_from_any(part)[0].name for _, part in split_document(document)] == ["a", "b", "c", "a"]
 
 
 @pytest.mark.parametrize(
@@ -170,10 +144,7 @@ def test_each_part_is_one_tool_with_its_path() -> None:
         ({}, "an object with no fields is not in a known format; known are Anth.*; MCP .*; our"),
         ({"foo": 1, "bar": 2}, "an object with foo, bar is not in a known format"),
         ({"tools": 7}, "an object with tools is not in a known format"),
-        (
-            {"type": "function", "name": "a", "input_schema": {}},
-            r"tool 'a' \(type, name, input_schema\)",
-        ),
+        ({"type": "function", "name": "a", "input_schema": {}}, r"tool 'a' \(type, name, input_schema\)"),
         ({"type": "web_search"}, "object with type: type 'web_search' is not a function tool"),
         ({"type": "custom", "name": "write"}, "tool 'write': type 'custom' is not a function tool"),
         ({"type": "object", "properties": {}}, "type 'object' is not a function tool"),

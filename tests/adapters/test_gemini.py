@@ -39,10 +39,7 @@ def test_every_declaration_becomes_a_tool(field: str) -> None:
 
 @pytest.mark.parametrize(
     ("parameters", "response"),
-    [
-        ("parametersJsonSchema", "responseJsonSchema"),
-        ("parameters_json_schema", "response_json_schema"),
-    ],
+    [("parametersJsonSchema", "responseJsonSchema"), ("parameters_json_schema", "response_json_schema")],
 )
 def test_json_schema_is_kept_unchanged(parameters: str, response: str) -> None:
     entry = {"name": "get_weather", parameters: JSON_SCHEMA, response: {"type": "string"}}
@@ -105,9 +102,9 @@ def test_nullable_becomes_the_type_null() -> None:
     assert parse_parameters({"type": "STRING", "nullable": True}) == {"type": ["string", "null"]}
     assert parse_parameters({"type": "STRING", "nullable": False}) == {"type": "string"}
     assert parse_parameters({"nullable": True, "enum": ["a"]}) == {"enum": ["a", None]}
-    assert parse_parameters(
-        {"nullable": True, "anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}
-    ) == {"anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]}
+    assert parse_parameters({"nullable": True, "anyOf": [{"type": "INTEGER"}, {"type": "STRING"}]}) == {
+        "anyOf": [{"type": "integer"}, {"type": "string"}, {"type": "null"}]
+    }
 
 
 @pytest.mark.parametrize(
@@ -119,9 +116,7 @@ def test_nullable_becomes_the_type_null() -> None:
     ],
 )
 def test_nullable_fields_accept_null_in_both_directions(field: dict[str, Any]) -> None:
-    (tool,) = tools_from_wire(
-        {"name": "a", "parameters": {"type": "OBJECT", "properties": {"f": field}}}
-    )
+    (tool,) = tools_from_wire({"name": "a", "parameters": {"type": "OBJECT", "properties": {"f": field}}})
     (entry,) = tools_to_wire([tool])
     for schema in (tool.input_schema, entry["functionDeclarations"][0]["parametersJsonSchema"]):
         assert find_problems(schema, {"f": None}) == find_problems(schema, {"f": "x"}) == ()
@@ -135,10 +130,7 @@ def test_enums_sent_to_gemini_have_no_null() -> None:
     sent = entry["functionDeclarations"][0]["parametersJsonSchema"]
     assert sent["properties"] == {
         "list": {
-            "items": {
-                "default": {"enum": ["x", None]},
-                "anyOf": [{"type": "string", "enum": ["x"]}, {"type": "null"}],
-            }
+            "items": {"default": {"enum": ["x", None]}, "anyOf": [{"type": "string", "enum": ["x"]}, {"type": "null"}]}
         },
         "odd": ODD_ENUM,
     }
@@ -166,22 +158,14 @@ def test_unspecified_type_is_dropped() -> None:
 
 def test_malformed_schema_is_kept_unchanged() -> None:
     odd = {"type": ["STRING"], "ref": 7, "properties": [], "anyOf": {"a": 1}, "items": True}
-    assert parse_parameters(odd) == {
-        "type": ["STRING"],
-        "$ref": 7,
-        "properties": [],
-        "anyOf": {"a": 1},
-        "items": True,
-    }
+    assert parse_parameters(odd) == {"type": ["STRING"], "$ref": 7, "properties": [], "anyOf": {"a": 1}, "items": True}
 
 
 def test_too_deeply_nested_schema_is_rejected() -> None:
     deep: dict[str, Any] = {"type": "STRING"}
     for _ in range(MAX_SCHEMA_DEPTH + 1):
         deep = {"type": "ARRAY", "items": deep}
-    with pytest.raises(
-        InvalidSchema, match=f"tool 'a': .* nested more than {MAX_SCHEMA_DEPTH} deep"
-    ):
+    with pytest.raises(InvalidSchema, match=f"tool 'a': .* nested more than {MAX_SCHEMA_DEPTH} deep"):
         parse_parameters(deep)
 
 

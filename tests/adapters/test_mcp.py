@@ -55,8 +55,7 @@ def test_tools_and_lists_are_recognised(entry: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    "entry",
-    [{"name": "a", "input_schema": {}}, {"tools": [{"name": "a"}]}, {"tools": [7]}, {"tools": 7}],
+    "entry", [{"name": "a", "input_schema": {}}, {"tools": [{"name": "a"}]}, {"tools": [7]}, {"tools": 7}]
 )
 def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
     assert not is_tool_entry(entry)

@@ -33,11 +33,7 @@ def test_function_needs_neither_description_nor_parameters() -> None:
 
 
 @pytest.mark.parametrize(
-    "entry",
-    [
-        WEATHER | {"defer_loading": True},
-        {"type": "function", "function": FUNCTION | {"defer_loading": True}},
-    ],
+    "entry", [WEATHER | {"defer_loading": True}, {"type": "function", "function": FUNCTION | {"defer_loading": True}}]
 )
 def test_defer_loading_is_read_from_function_and_wrapper(entry: dict[str, Any]) -> None:
     assert tools_from_wire(entry)[0].policy == "always"

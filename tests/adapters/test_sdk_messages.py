@@ -18,13 +18,7 @@ SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "require
 TOOLS = [
     Tool("get_weather", "Weather forecast for a city.", SCHEMA, examples=[{"city": "Rome"}]),
     Tool("send.mail", "Send an e-mail.", category="mail & more"),
-    Tool(
-        "refund",
-        "Refund a charge.",
-        server="shop",
-        title="Refund",
-        annotations={"readOnlyHint": True},
-    ),
+    Tool("refund", "Refund a charge.", server="shop", title="Refund", annotations={"readOnlyHint": True}),
 ]
 CALLS: list[ScriptedCall] = [
     ("a", "search_tools", {"query": "weather", "limit": 1}),
@@ -59,11 +53,7 @@ def _anthropic() -> tuple[Any, Any, Any]:
 
 def _chat() -> tuple[Any, Any, Any]:
     types = import_module("openai.types.chat")
-    return (
-        types.ChatCompletion,
-        types.ChatCompletionMessageParam,
-        types.ChatCompletionToolUnionParam,
-    )
+    return (types.ChatCompletion, types.ChatCompletionMessageParam, types.ChatCompletionToolUnionParam)
 
 
 def _responses() -> tuple[Any, Any, Any]:
@@ -95,10 +85,7 @@ def test_a_complete_turn_matches_the_sdk_types(wire: str) -> None:
     _check(message_type, messages)
     _check(tool_type, session.tools(wire))
     again = _session()
-    again.replay(
-        wire,
-        [message_type.model_validate(part) for part in messages] if wire == "gemini" else messages,
-    )
+    again.replay(wire, [message_type.model_validate(part) for part in messages] if wire == "gemini" else messages)
     assert again.state == session.state
     from_dicts = _session()
     from_dicts.handle(wire, sent)
@@ -109,9 +96,7 @@ def test_a_complete_turn_matches_the_sdk_types(wire: str) -> None:
 @pytest.mark.parametrize("wire", SDKS)
 def test_nulls_in_arguments_are_kept(wire: str) -> None:
     session = Toolcrib([Tool("a")]).session()
-    session.handle(
-        wire, SDKS[wire]()[0].model_validate(REPLIES[wire]([("1", "a", {"x": None, "y": [None]})]))
-    )
+    session.handle(wire, SDKS[wire]()[0].model_validate(REPLIES[wire]([("1", "a", {"x": None, "y": [None]})])))
     assert session.pending[0].arguments == {"x": None, "y": [None]}
 
 

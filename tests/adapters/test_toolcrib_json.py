@@ -5,12 +5,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.toolcrib_json import (
-    COMMON_FIELDS,
-    TOOL_FIELDS,
-    is_tool_entry,
-    tools_from_wire,
-)
+from toolcrib.adapters.toolcrib_json import COMMON_FIELDS, TOOL_FIELDS, is_tool_entry, tools_from_wire
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 
@@ -68,8 +63,7 @@ def test_misspelled_field_error_suggests_the_right_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "entry",
-    [{"name": "a"}, {"name": "a", "description": "b", "x": 1}, {"input_schema": {}, "id": "a"}],
+    "entry", [{"name": "a"}, {"name": "a", "description": "b", "x": 1}, {"input_schema": {}, "id": "a"}]
 )
 def test_name_or_a_schema_is_enough_to_be_recognised(entry: dict[str, Any]) -> None:
     assert is_tool_entry(entry)

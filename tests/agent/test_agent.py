@@ -17,14 +17,7 @@ from google.genai import types
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 from toolcrib import Tool, Toolcrib
-from toolcrib.agent.agent import (
-    Agent,
-    AgentEvent,
-    AgentFinished,
-    TextDelta,
-    ToolAnswered,
-    ToolCalled,
-)
+from toolcrib.agent.agent import Agent, AgentEvent, AgentFinished, TextDelta, ToolAnswered, ToolCalled
 from toolcrib.agent.anthropic import Anthropic
 from toolcrib.agent.gemini import Gemini
 from toolcrib.agent.openai_chat import OpenAIChat
@@ -83,19 +76,14 @@ def build_toolcrib() -> Toolcrib:
 
 SCRIPT = [
     Turn("I will look.", ToolCall("search_tools", {"query": "weather"})),
-    Turn(
-        ToolCall("get_weather", {"city": "Zürich"}),
-        ToolCall("search_tools", {"query": "book a restaurant table"}),
-    ),
+    Turn(ToolCall("get_weather", {"city": "Zürich"}), ToolCall("search_tools", {"query": "book a restaurant table"})),
     Turn(ToolCall("book_table", {"people": "two"})),
     Turn(ToolCall("book_table", {"people": 2})),
     Turn("It is sunny, and the table is booked."),
 ]
 
 
-def check_conversation(
-    model: ScriptedModel, events: list[AgentEvent], streamed: bool = True
-) -> None:
+def check_conversation(model: ScriptedModel, events: list[AgentEvent], streamed: bool = True) -> None:
     """Check the events and messages that every provider has to produce."""
     offered = [request.tool_names for request in model.requests]
     assert offered[0] == ("search_tools",)
@@ -132,10 +120,7 @@ def check_conversation(
 def test_agent_searches_calls_and_corrects_its_calls(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url) as model_provider:
         check_conversation(
-            model,
-            list(
-                Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please.")
-            ),
+            model, list(Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please."))
         )
         assert model.requests[0].user_text == "A sunny dinner, please."
 
@@ -155,11 +140,7 @@ def test_async_agent_does_the_same(wire: str) -> None:
 def test_agent_works_without_streaming_too(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as model_provider:
         check_conversation(
-            model,
-            list(
-                Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please.")
-            ),
-            False,
+            model, list(Agent(model_provider, build_toolcrib().session()).stream("A sunny dinner, please.")), False
         )
 
 
@@ -312,10 +293,7 @@ def test_hosted_tools_are_sent_before_session_tools(wire: str) -> None:
         "gemini": {"googleSearch": {}},
     }[wire]
     options = {"config": {"tools": [own]}} if wire == "gemini" else {"tools": [own]}
-    with (
-        ScriptedModel([Turn("Hello.")]) as model,
-        provider(wire, model.url, **options) as model_provider,
-    ):
+    with ScriptedModel([Turn("Hello.")]) as model, provider(wire, model.url, **options) as model_provider:
         Agent(model_provider, build_toolcrib().session()).run("x")
     first, *ours = model.requests[0].body["tools"]
     assert first == own
@@ -324,9 +302,7 @@ def test_hosted_tools_are_sent_before_session_tools(wire: str) -> None:
 
 @every_wire
 def test_fields_set_by_the_agent_are_rejected_as_options(wire: str) -> None:
-    name = {"openai_responses": "input", "gemini": "automatic_function_calling"}.get(
-        wire, "messages"
-    )
+    name = {"openai_responses": "input", "gemini": "automatic_function_calling"}.get(wire, "messages")
     options: dict[str, Any] = {"config": {name: []}} if wire == "gemini" else {name: []}
     with (
         pytest.raises(InvalidConfig, match=f"'{name}' is set by the agent"),
@@ -337,8 +313,5 @@ def test_fields_set_by_the_agent_are_rejected_as_options(wire: str) -> None:
 
 @pytest.mark.parametrize("options", [{"max_steps": 0}, {"max_steps": True}, {"max_tokens": 0}])
 def test_invalid_limit_is_rejected(options: dict[str, Any]) -> None:
-    with (
-        provider("anthropic", "http://127.0.0.1:9") as model_provider,
-        pytest.raises(InvalidConfig),
-    ):
+    with provider("anthropic", "http://127.0.0.1:9") as model_provider, pytest.raises(InvalidConfig):
         Agent(model_provider, build_toolcrib().session(), **options)

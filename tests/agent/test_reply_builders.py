@@ -41,15 +41,11 @@ def _call(id: str, name: str, arguments: str, **place: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("place", [{}, {"index": None}, {"index": 0}])
-def test_unnumbered_calls_are_distinguished_by_id(
-    place: dict[str, Any],
-) -> None:
+def test_unnumbered_calls_are_distinguished_by_id(place: dict[str, Any]) -> None:
     more = {"tool_calls": [{"function": {"arguments": "}"}, **place}]}
     chunks = _deltas(_call("a", "x", "{}", **place), _call("b", "y", "{", **place), more)
     [choice] = _build_reply(CHAT, chunks).reply["choices"]
-    assert [
-        (call_entry["id"], call_entry["function"]) for call_entry in choice["message"]["tool_calls"]
-    ] == [
+    assert [(call_entry["id"], call_entry["function"]) for call_entry in choice["message"]["tool_calls"]] == [
         ("a", {"name": "x", "arguments": "{}"}),
         ("b", {"name": "y", "arguments": "{}"}),
     ]
@@ -64,12 +60,7 @@ def test_pieces_with_a_repeated_id_belong_to_one_call() -> None:
         _call("", "", "1}", index=0),
     )
     [choice] = _build_reply(CHAT, chunks).reply["choices"]
-    assert [
-        call_entry["function"]["arguments"] for call_entry in choice["message"]["tool_calls"]
-    ] == [
-        '{"n":1}',
-        "",
-    ]
+    assert [call_entry["function"]["arguments"] for call_entry in choice["message"]["tool_calls"]] == ['{"n":1}', ""]
 
 
 def test_fields_added_by_a_server_are_sent_back_unchanged() -> None:
@@ -100,10 +91,7 @@ def _claude_call(*pieces: str) -> list[dict[str, Any]]:
     return [
         {"type": "content_block_start", "content_block": block},
         *(
-            {
-                "type": "content_block_delta",
-                "delta": {"type": "input_json_delta", "partial_json": piece},
-            }
+            {"type": "content_block_delta", "delta": {"type": "input_json_delta", "partial_json": piece}}
             for piece in pieces
         ),
         {"type": "content_block_stop"},
@@ -193,11 +181,7 @@ def test_unstored_items_are_sent_back_without_ids() -> None:
     with _responses(turns) as (model, provider):
         Agent(provider, Toolcrib([nothing]).session()).run("x")
     _, message_item, call, result = model.requests[1].body["input"]
-    assert [message_item["type"], call["type"], result["type"]] == [
-        "message",
-        "function_call",
-        "function_call_output",
-    ]
+    assert [message_item["type"], call["type"], result["type"]] == ["message", "function_call", "function_call_output"]
     assert "id" not in message_item and "id" not in call
 
 
@@ -207,17 +191,9 @@ def test_reasoning_is_sent_back_if_encrypted_or_stored() -> None:
     with _responses(turns, include=["reasoning.encrypted_content"]) as (model, provider):
         Agent(provider, Toolcrib([nothing]).session()).run("x")
     assert model.requests[1].body["input"][1] == encrypted.block
-    with _responses([Turn(_thought(), ToolCall("nothing", {})), Turn("Done.")], store=True) as (
-        model,
-        provider,
-    ):
+    with _responses([Turn(_thought(), ToolCall("nothing", {})), Turn("Done.")], store=True) as (model, provider):
         Agent(provider, Toolcrib([nothing]).session()).run("x")
-    assert [item.get("id", "")[:3] for item in model.requests[1].body["input"]] == [
-        "",
-        "rs_",
-        "fc_",
-        "",
-    ]
+    assert [item.get("id", "")[:3] for item in model.requests[1].body["input"]] == ["", "rs_", "fc_", ""]
 
 
 def test_failed_response_reports_its_reason() -> None:

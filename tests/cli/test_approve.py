@@ -30,9 +30,7 @@ def url(tmp_path: Path) -> str:
 def store(url: str) -> Iterator[Store]:
     """The store of a gateway that is running during the command."""
     with closing(open_store(url)) as gateway_store:
-        gateway_store.put_pins(
-            "mail", update_pins(compare_with_pins({}, [SEND, READ]).values(), at=1.0)
-        )
+        gateway_store.put_pins("mail", update_pins(compare_with_pins({}, [SEND, READ]).values(), at=1.0))
         verdicts = compare_with_pins(gateway_store.get_pins("mail"), [EVIL, NEWER])
         gateway_store.put_pins("mail", update_pins(verdicts.values(), at=2.0))
         fresh = compare_with_pins({}, [EVIL])
@@ -129,9 +127,7 @@ def test_unknown_name_lists_the_quarantined_tools(url: str, store: Store) -> Non
 def test_definition_that_changed_in_the_meantime_is_not_approved(url: str, store: Store) -> None:
     pending = next(tool for tool in list_pending_tools(store) if tool.id == "mail___read")
     worse = {**NEWER, "title": "Worse"}
-    store.put_pins(
-        "mail", update_pins(compare_with_pins(store.get_pins("mail"), [worse]).values(), at=3.0)
-    )
+    store.put_pins("mail", update_pins(compare_with_pins(store.get_pins("mail"), [worse]).values(), at=3.0))
     assert not pending.approve(store)
     assert store.get_pins("mail")["read"].state == "changed"
 

@@ -21,9 +21,7 @@ def test_queries_are_printed_with_scores_and_reasons() -> None:
 
 
 def test_estimated_savings_are_printed() -> None:
-    total, hits = (
-        int(number.replace(",", "")) for number in re.findall(r"about +([\d,]+) tokens", demo())
-    )
+    total, hits = (int(number.replace(",", "")) for number in re.findall(r"about +([\d,]+) tokens", demo()))
     assert 0 < hits < total / 10
     assert re.search(r"saved +about +9\d%", demo())
 

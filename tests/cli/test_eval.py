@@ -106,11 +106,7 @@ def test_means_over_several_sets(office: Path) -> None:
 def test_json_output(office: Path) -> None:
     document = json.loads(evaluate(office, "--json", "--mode", "lexical", "--mode", "regex").stdout)
     (summary,) = document["sets"]
-    assert (summary["set"], summary["tools"], summary["modes"]) == (
-        "office",
-        3,
-        ["lexical", "regex"],
-    )
+    assert (summary["set"], summary["tools"], summary["modes"]) == ("office", 3, ["lexical", "regex"])
     assert summary["pool"] == {"added": 0, "left_out": 0}
     assert summary["all"]["figures"]["lexical"]["nDCG@10"]["value"] == 1.0
     assert summary["all"]["gains"]["regex"]["nDCG@10"]["value"] < 0
@@ -135,9 +131,7 @@ def test_pool_is_added_without_duplicates(office: Path) -> None:
     assert document["sets"][0]["tools"] == 4
 
 
-def test_tool_vectors_are_cached_in_a_file(
-    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tool_vectors_are_cached_in_a_file(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = tmp_path / "vectors.db"
     monkeypatch.setattr("toolcrib.cli.eval.DEFAULT_ENCODER", DefaultEncoder())
     first = evaluate(office, "--vectors", vectors, "--json")
@@ -174,9 +168,7 @@ def test_damaged_vectors_are_reported_and_replaced(
     assert evaluate(office, "--vectors", vectors).stderr == ""
 
 
-def test_unwritable_vector_file_is_reported(
-    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_vector_file_is_reported(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.cli.eval.DEFAULT_ENCODER", _ScriptedEncoder())
     vectors = tmp_path / "vectors.db"
     VectorStore(vectors)
@@ -202,9 +194,7 @@ def test_results_are_dumped_to_a_file(office: Path, tmp_path: Path) -> None:
     assert rows[0]["ranks"] == {"send_email": 1}
 
 
-@pytest.mark.parametrize(
-    "interruption", [KeyboardInterrupt, OSError(28, "No space left on device")]
-)
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError(28, "No space left on device")])
 @pytest.mark.parametrize("old", ["previous content", None])
 def test_interrupted_dump_keeps_the_previous_file(
     office: Path,
@@ -228,9 +218,7 @@ def test_interrupted_dump_keeps_the_previous_file(
     assert old is None or file.read_text(encoding="utf-8") == old
 
 
-def test_metrics_are_printed_if_the_dump_fails(
-    office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_metrics_are_printed_if_the_dump_fails(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = tmp_path / "results.jsonl"
 
     def fail(path: Path, content: bytes) -> None:
@@ -309,9 +297,7 @@ def test_rejected_queries_are_counted(office: Path) -> None:
 @pytest.mark.parametrize("columns", [100, 40])
 def test_columns_are_aligned_for_any_facet_value(office: Path, columns: int) -> None:
     kinds = ["日本語" * 20, "x" * 100, "e\u0301" * 9]
-    queries = [
-        {"id": kind, "query": "email", "relevant": ["send_email"], "kind": kind} for kind in kinds
-    ]
+    queries = [{"id": kind, "query": "email", "relevant": ["send_email"], "kind": kind} for kind in kinds]
     write(office / "queries.jsonl", queries)
     lines = evaluate(office, "--mode", "lexical", columns=columns).stdout.splitlines()
     heads = [line for line in lines if line.endswith(" lexical")]
@@ -327,10 +313,7 @@ def test_columns_are_aligned_for_any_facet_value(office: Path, columns: int) -> 
 
 
 def test_number_of_printed_groups_is_limited(office: Path) -> None:
-    queries = [
-        {"id": str(n), "query": "email", "relevant": ["send_email"], "subset": f"s{n}"}
-        for n in range(33)
-    ]
+    queries = [{"id": str(n), "query": "email", "relevant": ["send_email"], "subset": f"s{n}"} for n in range(33)]
     write(office / "queries.jsonl", queries)
     assert "… and 3 more groups; --json has them all." in evaluate(office).stdout
 
@@ -343,9 +326,7 @@ def test_invalid_set_is_reported(office: Path) -> None:
     assert "did you mean 'send_email'?" in output.stderr
 
 
-def test_unwritable_dump_is_reported_before_the_evaluation(
-    office: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unwritable_dump_is_reported_before_the_evaluation(office: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The set is invalid, so reading it first would cause another error.
     (office / "queries.jsonl").unlink()
     before = sorted(office.rglob("*"))

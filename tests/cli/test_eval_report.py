@@ -8,9 +8,7 @@ from toolcrib.evaluation.eval_set import EvalQuery, build_targets
 from toolcrib.evaluation.runner import EvalResult, build_engine, run_queries
 from toolcrib.evaluation.summary import summarize
 
-CATALOG = Catalog(
-    [Tool("send_email", "Send an email to someone."), Tool("read_email", "Read the newest email.")]
-)
+CATALOG = Catalog([Tool("send_email", "Send an email to someone."), Tool("read_email", "Read the newest email.")])
 SINGLE = EvalQuery(id="1", text="send an email", targets=build_targets(["send_email"]), kind="one")
 STEPS = EvalQuery(
     id="2",
@@ -24,9 +22,7 @@ STEPS = EvalQuery(
 
 def test_summary_as_json() -> None:
     engine = build_engine(CATALOG)
-    results = {
-        mode: list(run_queries(engine, [SINGLE, STEPS], mode)) for mode in ("lexical", "regex")
-    }
+    results = {mode: list(run_queries(engine, [SINGLE, STEPS], mode)) for mode in ("lexical", "regex")}
     summary = summarize("office", 2, results)
     document = summary_to_json(summary)
     assert document["all"]["figures"]["lexical"]["hit@5"] == {"value": 1.0, "interval": [1.0, 1.0]}

@@ -24,9 +24,7 @@ from tests.gateway.serving import (
 
 
 def run(folder: Path, *arguments: str, **more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments], cwd=folder, env=environment(**more), capture_output=True, text=True
-    )
+    return subprocess.run([*COMMAND, *arguments], cwd=folder, env=environment(**more), capture_output=True, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +35,7 @@ def demo_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayPr
         yield gateway
 
 
-def test_serve_without_configuration_runs_the_demo_server(
-    demo_gateway: GatewayProcess,
-) -> None:
+def test_serve_without_configuration_runs_the_demo_server(demo_gateway: GatewayProcess) -> None:
     text = demo_gateway.stdout[demo_gateway.stdout.index("{") : demo_gateway.stdout.rindex("}") + 1]
     entry = json.loads(text)["mcpServers"]["toolcrib"]
     assert entry == {"type": "http", "url": f"{demo_gateway.url}/mcp"}
@@ -54,9 +50,7 @@ def test_demo_server_works(demo_gateway: GatewayProcess) -> None:
     assert len(tools) < demo_gateway.servers()["demo"]["tools"]
     params = {"name": "demo___date_of_easter", "arguments": {"year": 2026}}
     call = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}
-    assert (
-        demo_gateway.request("/mcp", body=call).json["result"]["content"][0]["text"] == "2026-04-05"
-    )
+    assert demo_gateway.request("/mcp", body=call).json["result"]["content"][0]["text"] == "2026-04-05"
     assert demo_gateway.request("/health").json == {"status": "ok", "reasons": []}
 
 
@@ -100,11 +94,7 @@ def test_public_address_needs_keys(tmp_path: Path) -> None:
 
 def test_stdio_prints_only_mcp(tmp_path: Path) -> None:
     config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"one": server_entry("echo")}})
-    params = {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    }
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     request = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
     result = subprocess.run(
         [*COMMAND, "stdio", "--config", str(config)],
@@ -130,12 +120,7 @@ def test_gateway_commands_use_one_numpy_thread(command: str) -> None:
         "one @ one\n"
         "print(len(os.listdir('/proc/self/task')))\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script, command],
-        env=environment(),
-        capture_output=True,
-        text=True,
-    )
+    result = subprocess.run([sys.executable, "-c", script, command], env=environment(), capture_output=True, text=True)
     assert result.stdout == "1\n", result.stderr
 
 
@@ -149,10 +134,7 @@ def test_other_commands_do_not_import_gateway_libraries(arguments: list[str]) ->
         "print(*sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
     )
     result = subprocess.run(
-        [sys.executable, "-c", script, *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", script, *arguments], env=environment(), capture_output=True, text=True
     )
     imported = set(result.stderr.splitlines()[-1].split())
     assert "click" in imported
@@ -178,11 +160,7 @@ def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "twin": server_entry("echo"),
         "strange": server_entry(POISON, LONG, {"description": "no name"}, ODD, tag="strange"),
         "empty": server_entry(tag="empty"),
-        "old": {
-            "command": python,
-            "args": ["-c", "from mcp.server.fastmcp import FastMCP"],
-            "connectSeconds": 300,
-        },
+        "old": {"command": python, "args": ["-c", "from mcp.server.fastmcp import FastMCP"], "connectSeconds": 300},
         "gone": {"command": "no-such-program-anywhere"},
         "away": {"url": "http://127.0.0.1:9/mcp"},
         "off": {"command": "no-such-program-anywhere", "enabled": False},
@@ -197,14 +175,7 @@ def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_doctor_reports_running_servers_and_tokens(diagnosis: dict[str, Any]) -> None:
     running = {server["server"]: server["is_up"] for server in diagnosis["servers"]}
-    assert running == {
-        "well": True,
-        "twin": True,
-        "strange": True,
-        "empty": True,
-        "old": False,
-        "away": False,
-    }
+    assert running == {"well": True, "twin": True, "strange": True, "empty": True, "old": False, "away": False}
     well = diagnosis["servers"][0]
     assert well["tools"] == 1 and well["tokens"] > 0
 
@@ -216,12 +187,7 @@ def test_doctor_reports_running_servers_and_tokens(diagnosis: dict[str, Any]) ->
         ("strange", "warning", "weather", "read the definition"),
         ("strange", "note", "too long or invalid", "alias"),
         ("strange", "warning", "tool 3", "report it to the developers"),
-        (
-            "strange",
-            "note",
-            "tool 4 (odd) is used without its invalid icons",
-            "report it to the developers",
-        ),
+        ("strange", "note", "tool 4 (odd) is used without its invalid icons", "report it to the developers"),
         ("empty", "warning", "no tools", "remove the server"),
         ("old", "error", "mcp.server.fastmcp", "'mcp<2'"),
         ("gone", "error", "was not found", "install it"),

@@ -156,20 +156,11 @@ def test_file_without_a_free_backup_name_is_reported(user: UserAccount) -> None:
     assert "remove some of" in document["faults"][0]
     assert cursor.read_bytes() == before
     written = {item["client"]: item["backup"] for item in document["writtenBack"]}
-    assert set(written) == {
-        "claude-desktop",
-        "claude-code",
-        "vscode",
-        "windsurf",
-        "codex",
-        "gemini",
-    }
+    assert set(written) == {"claude-desktop", "claude-code", "vscode", "windsurf", "codex", "gemini"}
     assert all(Path(backup).is_file() for backup in written.values())
 
 
-def test_undo_reports_files_that_cannot_be_restored(
-    user: UserAccount,
-) -> None:
+def test_undo_reports_files_that_cannot_be_restored(user: UserAccount) -> None:
     before = user.contents()
     user.run("import", "--write-back")
     broken = user.files["claude-code"]
@@ -182,9 +173,7 @@ def test_undo_reports_files_that_cannot_be_restored(
     assert user.contents() == written
     result = user.run("import", "--undo", code=1)
     # A dry run predicts both the restored files and the errors.
-    assert [item["file"] for item in would["restored"]] == [
-        line.split()[-2] for line in result.stdout.splitlines()
-    ]
+    assert [item["file"] for item in would["restored"]] == [line.split()[-2] for line in result.stdout.splitlines()]
     printed = "".join(result.stderr.split())
     assert len(would["faults"]) == 2
     assert all("".join(fault.split()) in printed for fault in would["faults"])
@@ -224,11 +213,7 @@ def test_wrong_usage(user: UserAccount, arguments: Sequence[str]) -> None:
 def test_config_path_and_check(user: UserAccount) -> None:
     document = user.json("config", "path")
     here = user.machine.project_folder / "toolcrib.json"
-    assert document == {
-        "used": None,
-        "places": [str(here), str(user.config)],
-        "variable": "TOOLCRIB_CONFIG",
-    }
+    assert document == {"used": None, "places": [str(here), str(user.config)], "variable": "TOOLCRIB_CONFIG"}
     put(here, '{"mcpServers": {"a": {"command": "x", "envFile": "y"}}}')
     lines = user.run("config", "path").stdout.splitlines()
     assert lines == [f"used      {here}", f"missing   {user.config}"]
@@ -242,9 +227,7 @@ def test_config_path_and_check(user: UserAccount) -> None:
 def test_config_check_reports_errors_with_their_line(user: UserAccount) -> None:
     put(user.machine.project_folder / "toolcrib.json", '{\n"htp": {}}')
     result = user.run("config", "check", code=1)
-    assert result.stderr == (
-        'Error: toolcrib.json, line 2: htp: unknown key; did you mean "http"?\n'
-    )
+    assert result.stderr == ('Error: toolcrib.json, line 2: htp: unknown key; did you mean "http"?\n')
     (user.machine.project_folder / "toolcrib.json").unlink()
     assert "run: toolcrib import" in user.run("config", "check", code=1).stderr
 

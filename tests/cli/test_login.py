@@ -18,9 +18,7 @@ from toolcrib.cli.main import toolcrib
         ([f"s{number}" for number in range(20)], "s10, s11, …"),
     ],
 )
-def test_unknown_server_lists_the_known_ones(
-    tmp_path: Path, servers: list[str], message: str
-) -> None:
+def test_unknown_server_lists_the_known_ones(tmp_path: Path, servers: list[str], message: str) -> None:
     path = tmp_path / "toolcrib.json"
     entries = {name: {"url": "https://example.com/mcp"} for name in servers}
     path.write_text(json.dumps({"mcpServers": entries}), encoding="utf-8")

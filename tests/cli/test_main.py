@@ -25,16 +25,12 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def run(*arguments: str, stdin: bytes = b"", **more: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, env=environment(**more)
-    )
+    return subprocess.run([*COMMAND, *arguments], input=stdin, capture_output=True, env=environment(**more))
 
 
 def start(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
     pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [*COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(), **options
-    )
+    return subprocess.Popen([*COMMAND, *arguments], stdin=pipe, stdout=pipe, stderr=pipe, env=environment(), **options)
 
 
 def test_help_lists_all_commands() -> None:
@@ -57,9 +53,7 @@ def test_help_does_not_import_heavy_modules() -> None:
         "print(sorted({name.split('.')[0] for name in sys.modules}), file=sys.stderr)\n"
         "print([name for name in sys.modules if 'toolcrib.core' in name], file=sys.stderr)\n"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", script, "--help"], capture_output=True, env=environment(), text=True
-    )
+    result = subprocess.run([sys.executable, "-c", script, "--help"], capture_output=True, env=environment(), text=True)
     assert "Commands:" in result.stdout
     top, core = result.stderr.splitlines()
     assert "'numpy'" not in top
@@ -174,9 +168,7 @@ def test_version() -> None:
     assert answer.stdout == f"toolcrib {__version__}\n"
 
 
-def test_main_runs_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_main_runs_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.argv", ["toolcrib", "--help"])
     with pytest.raises(SystemExit) as end:
         main()

@@ -16,10 +16,7 @@ from tests.gateway.serving import COMMAND, WAIT_SECONDS, environment, server_ent
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudoterminal")
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
-SERVERS = {
-    "quick": server_entry("echo", "other"),
-    "gone": {"command": "no-such-program-anywhere"},
-}
+SERVERS = {"quick": server_entry("echo", "other"), "gone": {"command": "no-such-program-anywhere"}}
 
 
 def read_until(master: int, *words: str) -> str:

@@ -68,17 +68,7 @@ def test_demo_catalog_is_the_default() -> None:
 def test_json_output(catalog: str) -> None:
     result = search("charge", "--catalog", catalog, "--json", "--limit", "1")
     document = json.loads(result.stdout)
-    assert list(document) == [
-        "query",
-        "mode",
-        "confident",
-        "confidence",
-        "hits",
-        "groups",
-        "more",
-        "unserved",
-        "notes",
-    ]
+    assert list(document) == ["query", "mode", "confident", "confidence", "hits", "groups", "more", "unserved", "notes"]
     assert (document["query"], document["mode"], document["more"]) == ("charge", "hybrid", True)
     assert document["confident"] == (document["confidence"] >= 0.5)
     (hit,) = document["hits"]
@@ -108,9 +98,7 @@ def test_filters(catalog: str, filters: list[str], expected: list[str]) -> None:
 
 @pytest.mark.parametrize("mode", list(RANKERS))
 def test_every_mode_finds_a_word(catalog: str, mode: str) -> None:
-    assert "payments___refund_charge" in ids(
-        search("refund", "--catalog", catalog, "--json", "--mode", mode)
-    )
+    assert "payments___refund_charge" in ids(search("refund", "--catalog", catalog, "--json", "--mode", mode))
 
 
 def test_patterns_are_case_sensitive_by_default(catalog: str) -> None:

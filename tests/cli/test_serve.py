@@ -6,14 +6,7 @@ import sys
 import pytest
 
 from toolcrib.cli.serve import UNACKNOWLEDGED_SECONDS, bind_socket, print_client_setup
-from toolcrib.config.settings import (
-    ApiKey,
-    AuthConfig,
-    GatewayConfig,
-    HttpConfig,
-    LlmGatewayConfig,
-    LlmUpstreamConfig,
-)
+from toolcrib.config.settings import ApiKey, AuthConfig, GatewayConfig, HttpConfig, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import InvalidConfig
 
 
@@ -40,17 +33,14 @@ def test_client_setup_has_a_placeholder_for_the_key(capsys: pytest.CaptureFixtur
     output = capsys.readouterr().out
     assert '"Authorization": "Bearer YOUR_KEY"' in output
     assert (
-        "claude mcp add --transport http toolcrib http://127.0.0.1:8787/mcp "
-        '--header "Authorization: Bearer YOUR_KEY"\n'
+        'claude mcp add --transport http toolcrib http://127.0.0.1:8787/mcp --header "Authorization: Bearer YOUR_KEY"\n'
     ) in output
     assert "LLM gateway" not in output
 
 
 def test_client_setup_has_the_url_of_each_api(capsys: pytest.CaptureFixture[str]) -> None:
     local = LlmUpstreamConfig("local", "messages", "http://127.0.0.1:1")
-    print_client_setup(
-        GatewayConfig(http=HttpConfig(host="::"), llm_gateway=LlmGatewayConfig((local,))), 8787
-    )
+    print_client_setup(GatewayConfig(http=HttpConfig(host="::"), llm_gateway=LlmGatewayConfig((local,))), 8787)
     output = capsys.readouterr().out
     assert "LLM gateway: http://[::1]:8787." in output
     assert "ANTHROPIC_BASE_URL=http://[::1]:8787\n" in output

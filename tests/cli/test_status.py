@@ -82,9 +82,7 @@ def json_reply(document: object) -> bytes:
 
 def run(*arguments: str, code: int, **variables: str) -> Result:
     """Run the command and check its exit code."""
-    result = CliRunner(env={"TOOLCRIB_KEY": "", **variables}).invoke(
-        toolcrib, ["status", *arguments]
-    )
+    result = CliRunner(env={"TOOLCRIB_KEY": "", **variables}).invoke(toolcrib, ["status", *arguments])
     assert result.exit_code == code, result.output
     assert result.exception is None or isinstance(result.exception, SystemExit)
     return result

@@ -17,9 +17,7 @@ CATALOG = json.dumps(
 
 
 def tools(*arguments: str, catalog: str = CATALOG) -> Result:
-    return CliRunner(env={"COLUMNS": "80"}).invoke(
-        toolcrib, ["tools", "--catalog", "-", *arguments], input=catalog
-    )
+    return CliRunner(env={"COLUMNS": "80"}).invoke(toolcrib, ["tools", "--catalog", "-", *arguments], input=catalog)
 
 
 def test_tools_are_listed_in_order_with_counts_per_server() -> None:
@@ -35,11 +33,7 @@ def test_page_prints_the_total() -> None:
 
 @pytest.mark.parametrize(
     ("filters", "expected"),
-    [
-        (["--server", "mail"], ["mail___send", "mail___read"]),
-        (["--tag", "net"], ["ping"]),
-        (["--read-only"], []),
-    ],
+    [(["--server", "mail"], ["mail___send", "mail___read"]), (["--tag", "net"], ["ping"]), (["--read-only"], [])],
 )
 def test_filters(filters: list[str], expected: list[str]) -> None:
     document = json.loads(tools("--json", *filters).stdout)
@@ -53,8 +47,7 @@ def test_empty_catalog() -> None:
 
 def test_filter_without_matches_prints_the_servers() -> None:
     assert tools("--server", "none", "--tag", "net").stdout == (
-        "0 tools: no tool at all has server none, tag net. Without the filters:\n"
-        "  mail 2, (no server) 1\n"
+        "0 tools: no tool at all has server none, tag net. Without the filters:\n  mail 2, (no server) 1\n"
     )
 
 
@@ -65,10 +58,7 @@ def test_several_catalog_files(tmp_path: Path) -> None:
     assert "4 tools:" in tools("--catalog", str(more)).stdout
     result = tools("--catalog", str(more), "--catalog", str(duplicate))
     assert result.exit_code == 1
-    assert (
-        f"{duplicate}, line 2: the id 'ping' is already used by the tool on line 1 of"
-        in result.stderr
-    )
+    assert f"{duplicate}, line 2: the id 'ping' is already used by the tool on line 1 of" in result.stderr
     assert "of standard input; rename one of them" in result.stderr
 
 

@@ -36,27 +36,14 @@ def test_valid_config_has_no_findings() -> None:
 @pytest.mark.parametrize(
     ("command", "what", "cure"),
     [
-        (
-            "npx",
-            "the program 'npx' was not found",
-            "install Node.js (https://nodejs.org), which includes npx",
-        ),
-        (
-            "uvx",
-            "the program 'uvx' was not found",
-            "install uv (https://docs.astral.sh/uv), which includes uvx",
-        ),
+        ("npx", "the program 'npx' was not found", "install Node.js (https://nodejs.org), which includes npx"),
+        ("uvx", "the program 'uvx' was not found", "install uv (https://docs.astral.sh/uv), which includes uvx"),
         (
             "/opt/bin/docker",
             "the program '/opt/bin/docker' was not found",
-            "install Docker (https://docs.docker.com/get-docker), and start it, "
-            "or correct the path",
+            "install Docker (https://docs.docker.com/get-docker), and start it, or correct the path",
         ),
-        (
-            "my-server",
-            "the program 'my-server' was not found",
-            "install it, or use its full path as the command",
-        ),
+        ("my-server", "the program 'my-server' was not found", "install it, or use its full path as the command"),
     ],
 )
 def test_missing_program_is_reported_with_install_hint(command: str, what: str, cure: str) -> None:
@@ -94,10 +81,7 @@ def test_program_is_searched_in_the_path_and_cwd_of_the_server() -> None:
         asked.append((program, path))
         return program
 
-    servers = {
-        "a": {"command": "x", "env": {"PATH": "/only/here"}},
-        "b": {"command": "./run.sh", "cwd": "/srv"},
-    }
+    servers = {"a": {"command": "x", "env": {"PATH": "/only/here"}}, "b": {"command": "./run.sh", "cwd": "/srv"}}
     check_config(parse_config({"mcpServers": servers}, {}), which, bool)
     assert asked == [("x", "/only/here"), ("/srv/run.sh", None)]
 
@@ -155,20 +139,10 @@ def test_server_names_that_make_bad_tool_names_are_reported(name: str, what: str
 
 def test_duplicate_server_is_reported() -> None:
     entry = {"command": "x", "args": ["y"], "env": {"A": "b"}}
-    servers = {
-        "one": entry,
-        "two": entry,
-        "off": {**entry, "enabled": False},
-        "else": {**entry, "env": {}},
-    }
+    servers = {"one": entry, "two": entry, "off": {**entry, "enabled": False}, "else": {**entry, "env": {}}}
     found = _find({"mcpServers": servers})
     assert found == [
-        ConfigFinding(
-            "warning",
-            "it is the same server as one, so its tools appear twice",
-            "remove one",
-            "two",
-        )
+        ConfigFinding("warning", "it is the same server as one, so its tools appear twice", "remove one", "two")
     ]
 
 
@@ -195,15 +169,10 @@ def test_always_expose_of_unknown_server_is_reported() -> None:
 
 
 def test_errors_come_first_and_notes_last() -> None:
-    servers = {
-        "my server": {"command": "x", "envFile": ".env", "args": ["--token=x"]},
-        "b": {"command": "gone"},
-    }
+    servers = {"my server": {"command": "x", "envFile": ".env", "args": ["--token=x"]}, "b": {"command": "gone"}}
     found = _find({"mcpServers": servers}, "gone")
     assert [one.severity for one in found] == ["error", "warning", "note", "note"]
-    assert (
-        found[2].problem == "server my server: envFile is not read here; put its variables into env"
-    )
+    assert found[2].problem == "server my server: envFile is not read here; put its variables into env"
 
 
 def test_every_unset_variable_is_reported() -> None:

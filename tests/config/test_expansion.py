@@ -6,11 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.config.fields import (
-    collect_required_variables,
-    escape_variables,
-    expand_variables,
-)
+from toolcrib.config.fields import collect_required_variables, escape_variables, expand_variables
 from toolcrib.config.parser import parse_config
 from toolcrib.errors import InvalidConfig
 

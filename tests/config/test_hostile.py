@@ -32,15 +32,11 @@ _WORDS = st.sampled_from(
 )
 _SCALARS = st.none() | st.booleans() | st.integers(-1, 10**9) | st.floats() | _WORDS
 _VALUES = st.recursive(
-    _SCALARS,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=4),
-    max_leaves=12,
+    _SCALARS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_WORDS, inner, max_size=4), max_leaves=12
 )
 _ENTRIES = st.dictionaries(_WORDS, _VALUES, max_size=5)
 _DOCUMENTS = st.dictionaries(
-    st.sampled_from([*KNOWN_KEYS, *FOREIGN_KEYS]),
-    _VALUES | st.dictionaries(_WORDS, _ENTRIES),
-    max_size=4,
+    st.sampled_from([*KNOWN_KEYS, *FOREIGN_KEYS]), _VALUES | st.dictionaries(_WORDS, _ENTRIES), max_size=4
 )
 
 
@@ -49,9 +45,7 @@ def test_any_document_is_parsed_or_rejected(document: Any, tolerant: bool) -> No
     find_unset_variables(document, {})
     with contextlib.suppress(InvalidConfig):
         check_config(
-            parse_config(document, {"A": "1"}, allow_unset_variables=tolerant),
-            lambda program, path: None,
-            bool,
+            parse_config(document, {"A": "1"}, allow_unset_variables=tolerant), lambda program, path: None, bool
         )
 
 

@@ -117,28 +117,21 @@ def _render(value: Any, rng: random.Random) -> str:
     if isinstance(value, list):
         parts = [f"{gap()}{_render(one, rng)}{gap()}" for one in value]
     else:
-        parts = [
-            f"{gap()}{json.dumps(name)}{gap()}:{gap()}{_render(one, rng)}{gap()}"
-            for name, one in value.items()
-        ]
+        parts = [f"{gap()}{json.dumps(name)}{gap()}:{gap()}{_render(one, rng)}{gap()}" for name, one in value.items()]
     tail = rng.choice(["", f",{gap()}"])
     opening, closing = "{}" if isinstance(value, dict) else "[]"
     return f"{opening}{','.join(parts)}{tail}{closing}"
 
 
 @given(_OBJECTS, _NAMES, _VALUES, st.randoms(use_true_random=False))
-def test_set_member_changes_nothing_else(
-    members: dict[str, Any], name: str, value: Any, rng: random.Random
-) -> None:
+def test_set_member_changes_nothing_else(members: dict[str, Any], name: str, value: Any, rng: random.Random) -> None:
     text = _render({"x": 1, "inner": members, "y": 2}, rng)
     after = set_member(text, ("inner",), name, value)
     assert _value(after) == {"x": 1, "inner": {**members, name: value}, "y": 2}
 
 
 @given(_OBJECTS, st.data(), st.randoms(use_true_random=False))
-def test_remove_members_changes_nothing_else(
-    members: dict[str, Any], data: st.DataObject, rng: random.Random
-) -> None:
+def test_remove_members_changes_nothing_else(members: dict[str, Any], data: st.DataObject, rng: random.Random) -> None:
     text = _render({"x": 1, "inner": members, "y": 2}, rng)
     names = data.draw(st.lists(st.sampled_from([*members, "none"])))
     after = remove_members(text, ("inner",), names)
@@ -206,9 +199,7 @@ def test_appended_table_parses_to_its_values(name: str, env: dict[str, str]) -> 
 
 
 def test_table_appended_to_empty_text() -> None:
-    assert append_table("", "mcp_servers", "a", {"command": "b"}) == (
-        '[mcp_servers.a]\ncommand = "b"\n'
-    )
+    assert append_table("", "mcp_servers", "a", {"command": "b"}) == ('[mcp_servers.a]\ncommand = "b"\n')
     assert "\n" not in append_table("a = 1\r\n", "m", "a", {}).replace("\r\n", "")
 
 

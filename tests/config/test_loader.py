@@ -50,23 +50,14 @@ def test_file_with_byte_order_mark_is_read(tmp_path: Path) -> None:
     assert load_config(path, {}).http.port == 1
 
 
-def test_process_environment_is_the_default(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_process_environment_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOOLCRIB_TEST_PORT", "77")
-    assert (
-        load_config(
-            _write_config(tmp_path, '{"http": {"port": "${TOOLCRIB_TEST_PORT}"}}')
-        ).http.port
-        == 77
-    )
+    assert load_config(_write_config(tmp_path, '{"http": {"port": "${TOOLCRIB_TEST_PORT}"}}')).http.port == 77
 
 
 def test_error_names_the_line(tmp_path: Path) -> None:
     text = '{\n  // …\n  "mcpServers": {\n    "a": {\n      "comand": "x",\n    }\n  }\n}'
-    assert _message(tmp_path, text) == (
-        'F, line 5: mcpServers.a.comand: unknown key; did you mean "command"?'
-    )
+    assert _message(tmp_path, text) == ('F, line 5: mcpServers.a.comand: unknown key; did you mean "command"?')
     text = '{\n  "mcpServers": {\n    "a": {\n      "enabled": true\n    }\n  }\n}'
     assert _message(tmp_path, text).startswith("F, line 3: mcpServers.a: has neither")
     text = '{\n"mcpServers": {\n"a": {"command": "x", "alias": "b"},\n"b": {"command": "x"}}}'
@@ -75,9 +66,7 @@ def test_error_names_the_line(tmp_path: Path) -> None:
 
 def test_duplicate_key_is_rejected(tmp_path: Path) -> None:
     text = '{\n"mcpServers": {\n"a": {"command": "x"},\n"a": {"command": "y"}\n}}'
-    assert _message(tmp_path, text) == (
-        'F, line 4: mcpServers.a: the key "a" appears twice; rename or remove one'
-    )
+    assert _message(tmp_path, text) == ('F, line 4: mcpServers.a: the key "a" appears twice; rename or remove one')
     text = '{"mcpServers": {}, "x": [1, {"b": 1, "b": 2}]}'
     assert 'F, line 1: x[1].b: the key "b" appears twice' in _message(tmp_path, text)
 
@@ -118,17 +107,11 @@ def test_search_order_of_config_paths(tmp_path: Path, monkeypatch: pytest.Monkey
     assert find_config_path(None, home) == mine
     _write_config(tmp_path, "{}")
     assert find_config_path(None, home) == Path("toolcrib.json")
-    assert find_config_path(None, {**home, "TOOLCRIB_CONFIG": "/else/where.json"}) == Path(
-        "/else/where.json"
-    )
-    assert find_config_path("named.json", {"TOOLCRIB_CONFIG": "/else/where.json"}) == Path(
-        "named.json"
-    )
+    assert find_config_path(None, {**home, "TOOLCRIB_CONFIG": "/else/where.json"}) == Path("/else/where.json")
+    assert find_config_path("named.json", {"TOOLCRIB_CONFIG": "/else/where.json"}) == Path("named.json")
 
 
-def test_default_config_folder_is_in_the_home_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_config_folder_is_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("USERPROFILE", str(tmp_path))
     assert list_config_paths(None, {})[1] == tmp_path / ".config" / "toolcrib" / "toolcrib.json"
@@ -138,7 +121,5 @@ def test_default_config_folder_is_in_the_home_folder(
 def test_blanking_keeps_all_offsets(text: str) -> None:
     result = blank_extensions(text)
     assert len(result) == len(text)
-    assert [at for at, one in enumerate(result) if one == "\n"] == [
-        at for at, one in enumerate(text) if one == "\n"
-    ]
+    assert [at for at, one in enumerate(result) if one == "\n"] == [at for at, one in enumerate(text) if one == "\n"]
     assert all(new in (old, " ") for new, old in zip(result, text, strict=True))

@@ -54,13 +54,9 @@ def test_mcproxy_file_is_read() -> None:
         }
     )
     assert config.tool_search == ToolSearchConfig(
-        max_tools_limit=20,
-        search_threshold=0.3,
-        tool_selection_order=("server_priority", "alphabetical"),
+        max_tools_limit=20, search_threshold=0.3, tool_selection_order=("server_priority", "alphabetical")
     )
-    assert config.http == HttpConfig(
-        host="0.0.0.0", port=8080, allowed_origins=("https://a.example",)
-    )
+    assert config.http == HttpConfig(host="0.0.0.0", port=8080, allowed_origins=("https://a.example",))
     assert config.servers["github"].headers == {"Authorization": "Bearer x"}
     assert config.notes == (
         "the middleware description_enricher has no effect here",
@@ -113,38 +109,28 @@ def test_mcproxy_file_without_search_has_the_defaults() -> None:
         ),
         (
             _mcproxy({"type": "tool_search", "conf": {}}),
-            "httpServer.middleware.proxy[0].conf: unknown key; "
-            "a middleware has: type, enabled, config",
+            "httpServer.middleware.proxy[0].conf: unknown key; a middleware has: type, enabled, config",
         ),
         (
             _mcproxy({"type": "tool_search", "config": {"maxTools": 1}}),
-            "httpServer.middleware.proxy[0].config.maxTools: unknown key; "
-            'did you mean "maxToolsLimit"?',
+            'httpServer.middleware.proxy[0].config.maxTools: unknown key; did you mean "maxToolsLimit"?',
         ),
         (
             _mcproxy({"type": "tool_search", "config": {"maxToolsLimit": "1"}}),
-            "httpServer.middleware.proxy[0].config.maxToolsLimit: must be an integer "
-            "from 0 to 1,000,000, not a string",
+            "httpServer.middleware.proxy[0].config.maxToolsLimit: must be an integer from 0 to 1,000,000, not a string",
         ),
         (_mcproxy({}), "httpServer.middleware.proxy[0].type: must be a string, not null"),
         ({"middleware": "x"}, "middleware: must be a list of middleware"),
         (
             {"httpServer": {"hots": "x"}},
-            "httpServer.hots: unknown key; known: host, port, corsEnabled, corsOrigins, "
-            "shutdownTimeout, middleware",
+            "httpServer.hots: unknown key; known: host, port, corsEnabled, corsOrigins, shutdownTimeout, middleware",
         ),
         (
             {"toolSearch": {}, "middleware": [{"type": "tool_search"}]},
             "tool search is configured by toolSearch and by middleware; keep one of them",
         ),
-        (
-            {"capabilities": "tool_search"},
-            "capabilities: must be a list or an object of capabilities",
-        ),
-        (
-            {"capabilities": [{"config": {}}]},
-            'capabilities[0]: must be a name, or an object with a "ref"',
-        ),
+        ({"capabilities": "tool_search"}, "capabilities: must be a list or an object of capabilities"),
+        ({"capabilities": [{"config": {}}]}, 'capabilities[0]: must be a name, or an object with a "ref"'),
     ],
 )
 def test_errors_name_the_path_in_the_foreign_format(document: object, message: str) -> None:
@@ -179,9 +165,7 @@ def test_everruns_settings_are_read() -> None:
             }
         }
     )
-    assert config.tool_search == ToolSearchConfig(
-        max_tools_limit=19, always_expose=("*___bash", "github___merge")
-    )
+    assert config.tool_search == ToolSearchConfig(max_tools_limit=19, always_expose=("*___bash", "github___merge"))
     assert config.notes == ("the capability 'web_fetch' has no effect here",)
 
 

@@ -64,10 +64,7 @@ def test_every_section_is_parsed() -> None:
                     "toolsBlocked": ["*_delete"],
                     "enabled": False,
                 },
-                "remote": {
-                    "url": "https://example.com/mcp",
-                    "headers": {"Authorization": "Bearer ${TOKEN}"},
-                },
+                "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}},
                 "old": {"url": "http://localhost:1234/sse", "type": "sse"},
             },
             "toolSearch": {
@@ -134,10 +131,7 @@ def test_every_section_is_parsed() -> None:
         tools_blocked=("*_delete",),
     )
     assert config.servers["remote"] == ServerConfig(
-        name="remote",
-        url="https://example.com/mcp",
-        headers={"Authorization": "Bearer t"},
-        transport="http",
+        name="remote", url="https://example.com/mcp", headers={"Authorization": "Bearer t"}, transport="http"
     )
     assert config.servers["old"].transport == "sse"
     assert config.tool_search == ToolSearchConfig(
@@ -213,14 +207,8 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ("x", "must be an object, not a string"),
         ({"mcpServer": {}}, 'mcpServer: unknown key; did you mean "mcpServers"?'),
         ({"tool_search": {}}, 'tool_search: unknown key; did you mean "toolSearch"?'),
-        (
-            {"toolSearch": {"maxToolLimit": 5}},
-            'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?',
-        ),
-        (
-            {"safety": {"xyzzy": 5}},
-            "safety.xyzzy: unknown key; known: changed, scan",
-        ),
+        ({"toolSearch": {"maxToolLimit": 5}}, 'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?'),
+        ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, scan"),
         (
             {"toolSearch": {"maxToolsLimit": "many"}},
             "toolSearch.maxToolsLimit: must be an integer from 0 to 1,000,000, not a string",
@@ -233,18 +221,11 @@ def test_selection_orders_equal_those_of_the_session() -> None:
             {"toolSearch": {"maxToolsLimit": 1.5}},
             "toolSearch.maxToolsLimit: must be an integer from 0 to 1,000,000, not a number",
         ),
-        (
-            {"toolSearch": {"searchThreshold": 1.5}},
-            "toolSearch.searchThreshold: must be a number from 0 to 1",
-        ),
-        (
-            {"toolSearch": {"searchThreshold": float("nan")}},
-            "toolSearch.searchThreshold: must be a number from 0 to 1",
-        ),
+        ({"toolSearch": {"searchThreshold": 1.5}}, "toolSearch.searchThreshold: must be a number from 0 to 1"),
+        ({"toolSearch": {"searchThreshold": float("nan")}}, "toolSearch.searchThreshold: must be a number from 0 to 1"),
         (
             {"toolSearch": {"mode": "dynamik"}},
-            'toolSearch.mode: must be one of "auto", "direct", "search", "dynamic"; '
-            'did you mean "dynamic"?',
+            'toolSearch.mode: must be one of "auto", "direct", "search", "dynamic"; did you mean "dynamic"?',
         ),
         (
             {"toolSearch": {"mode": None}},
@@ -252,33 +233,20 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ),
         (
             {"toolSearch": {"toolSelectionOrder": ["usage"]}},
-            "toolSearch.toolSelectionOrder[0]: must be a list of "
-            '"server_priority", "alphabetical", "random"',
+            'toolSearch.toolSelectionOrder[0]: must be a list of "server_priority", "alphabetical", "random"',
         ),
         (
             {"toolSearch": {"toolSelectionOrder": "random"}},
             "toolSearch.toolSelectionOrder: must be a list of "
             '"server_priority", "alphabetical", "random", not a string',
         ),
-        (
-            {"toolSearch": {"debug": "yes"}},
-            "toolSearch.debug: must be true or false, not a string",
-        ),
-        (
-            {"toolSearch": {"alwaysExpose": "x"}},
-            "toolSearch.alwaysExpose: must be a list of strings, not a string",
-        ),
-        (
-            {"http": {"requestsPerMinute": 0}},
-            "http.requestsPerMinute: must be an integer from 1 to 1,000,000, or null",
-        ),
+        ({"toolSearch": {"debug": "yes"}}, "toolSearch.debug: must be true or false, not a string"),
+        ({"toolSearch": {"alwaysExpose": "x"}}, "toolSearch.alwaysExpose: must be a list of strings, not a string"),
+        ({"http": {"requestsPerMinute": 0}}, "http.requestsPerMinute: must be an integer from 1 to 1,000,000, or null"),
         ({"http": {"host": 1}}, "http.host: must be a string, not a number"),
         ({"http": []}, "http: must be an object, not a list"),
         ({"mcpServers": {"x": None}}, "mcpServers.x: must be an object, not null"),
-        (
-            {"mcpServers": {"x": {}}},
-            'mcpServers.x: has neither "command" nor "url"; add one of the two',
-        ),
+        ({"mcpServers": {"x": {}}}, 'mcpServers.x: has neither "command" nor "url"; add one of the two'),
         (
             {"mcpServers": {"x": {"command": "a", "url": "https://b"}}},
             'mcpServers.x: has both "command" and "url"; keep one of the two',
@@ -299,10 +267,7 @@ def test_selection_orders_equal_those_of_the_session() -> None:
             {"mcpServers": {"x": {"url": "https://[b"}}},
             "mcpServers.x.url: must be a URL such as https://example.com/mcp",
         ),
-        (
-            {"mcpServers": {"x": {"comand": "a"}}},
-            'mcpServers.x.comand: unknown key; did you mean "command"?',
-        ),
+        ({"mcpServers": {"x": {"comand": "a"}}}, 'mcpServers.x.comand: unknown key; did you mean "command"?'),
         (
             {"mcpServers": {"x": {"command": "a", "args": ["b", 1]}}},
             "mcpServers.x.args[1]: must be a string, not a number",
@@ -317,8 +282,7 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ),
         (
             {"mcpServers": {"a.b": {"command": "a", "alias": "a b"}}},
-            "mcpServers['a.b'].alias: must be 1 to 32 letters, digits, underscores, "
-            "dots or hyphens",
+            "mcpServers['a.b'].alias: must be 1 to 32 letters, digits, underscores, dots or hyphens",
         ),
         (
             {"mcpServers": {"a\nb": {"command": "a"}}},
@@ -330,16 +294,10 @@ def test_selection_orders_equal_those_of_the_session() -> None:
             "give one of them another alias",
         ),
         (
-            {
-                "profiles": {"p": {"servers": ["githup"]}},
-                "mcpServers": {"github": {"command": "a"}},
-            },
+            {"profiles": {"p": {"servers": ["githup"]}}, "mcpServers": {"github": {"command": "a"}}},
             'profiles.p.servers[0]: unknown server; did you mean "github"?',
         ),
-        (
-            {"profiles": {"p": {"servers": ["githup"]}}},
-            "profiles.p.servers[0]: unknown server; none are defined",
-        ),
+        ({"profiles": {"p": {"servers": ["githup"]}}}, "profiles.p.servers[0]: unknown server; none are defined"),
         (
             {"profiles": {"a/b": {}}},
             "profiles['a/b']: the name of a profile is part of a URL: use at most 64 letters, "
@@ -361,28 +319,17 @@ def test_selection_orders_equal_those_of_the_session() -> None:
             {"auth": {"keys": [{"key": "a secret key", "profile": "x"}]}},
             "auth.keys[0].profile: unknown profile; none are defined",
         ),
-        (
-            {"auth": {"keys": ["a secret key", "a secret key"]}},
-            "auth.keys[1]: is the same as another key; remove one",
-        ),
-        (
-            {"models": {"mine": {"api": "openai"}}},
-            "models.mine.url: must be a URL such as https://api.openai.com",
-        ),
+        ({"auth": {"keys": ["a secret key", "a secret key"]}}, "auth.keys[1]: is the same as another key; remove one"),
+        ({"models": {"mine": {"api": "openai"}}}, "models.mine.url: must be a URL such as https://api.openai.com"),
         ({"store": "foo.db"}, "store: is not a URL; for a file use sqlite:///toolcrib.db"),
-        (
-            {"store": "postgres://hush@x"},
-            "store: 'postgres' is not supported; use sqlite:///toolcrib.db",
-        ),
+        ({"store": "postgres://hush@x"}, "store: 'postgres' is not supported; use sqlite:///toolcrib.db"),
         (
             {"http": {"host": ""}},
-            "http.host: is empty; use 127.0.0.1 for this machine only, or 0.0.0.0 for all "
-            "interfaces",
+            "http.host: is empty; use 127.0.0.1 for this machine only, or 0.0.0.0 for all interfaces",
         ),
         (
             {"http": {"allowedHosts": ["a.example", "https://tools.example.com"]}},
-            "http.allowedHosts[1]: must be a host name such as tools.example.com, without https:// or a "
-            "path",
+            "http.allowedHosts[1]: must be a host name such as tools.example.com, without https:// or a path",
         ),
         (
             {"http": {"allowedOrigins": ["example.com"]}},
@@ -392,10 +339,7 @@ def test_selection_orders_equal_those_of_the_session() -> None:
             {"mcpServers": {}, "servers": {}},
             'servers: defines servers in addition to "mcpServers"; keep one of the two',
         ),
-        (
-            {"http": {}, "httpServer": {}},
-            'httpServer: repeats "http"; keep one of the two',
-        ),
+        ({"http": {}, "httpServer": {}}, 'httpServer: repeats "http"; keep one of the two'),
     ],
 )
 def test_error_names_the_path_and_the_fix(document: object, message: str) -> None:
@@ -406,14 +350,9 @@ def test_error_names_the_path_and_the_fix(document: object, message: str) -> Non
 
 def test_too_many_entries_are_rejected() -> None:
     servers = {f"s{number}": {"command": "a"} for number in range(1001)}
-    assert (
-        str(_parse_error({"mcpServers": servers}))
-        == "mcpServers: at most 1,000 servers are allowed"
-    )
+    assert str(_parse_error({"mcpServers": servers})) == "mcpServers: at most 1,000 servers are allowed"
     keys = [f"a secret key {number}" for number in range(10_001)]
-    assert (
-        str(_parse_error({"auth": {"keys": keys}})) == "auth.keys: at most 10,000 keys are allowed"
-    )
+    assert str(_parse_error({"auth": {"keys": keys}})) == "auth.keys: at most 10,000 keys are allowed"
     long = {"x" * 129: {"command": "a"}}
     assert "at most 128 characters" in str(_parse_error({"mcpServers": long}))
 
@@ -432,8 +371,7 @@ def test_missing_variable_is_named_with_its_path_and_all_others() -> None:
     )
     assert _parse_error(document).path == ("mcpServers", "a", "env", "T")
     assert str(_parse_error(document, FIRST="1", SECOND="2")) == (
-        "auth.keys[0]: the environment variable THIRD is not set; set it, or add a "
-        "default: ${THIRD:-…}"
+        "auth.keys[0]: the environment variable THIRD is not set; set it, or add a default: ${THIRD:-…}"
     )
 
 
@@ -493,6 +431,4 @@ def test_servers_with_unset_variables_can_be_disabled() -> None:
     assert config.servers["a"].alias == "y"
     assert config.notes == ("server a is disabled: the environment variable UNSET is not set",)
     with pytest.raises(InvalidConfig, match="KEY is not set"):
-        parse_config(
-            {**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"}, allow_unset_variables=True
-        )
+        parse_config({**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"}, allow_unset_variables=True)

@@ -71,20 +71,12 @@ def test_settings_of_other_clients_are_converted() -> None:
         ({"httpUrl": "https://b"}, 'httpUrl: repeats "url"; keep one of the two'),
         ({"disabled": "no"}, "disabled: must be true or false"),
         ({"timeout": "1s"}, "timeout: must be a number of milliseconds"),
-        (
-            {"timeout": 60},
-            "timeout: must be from 100 to 86,400,000 milliseconds; for seconds, use callSeconds",
-        ),
+        ({"timeout": 60}, "timeout: must be from 100 to 86,400,000 milliseconds; for seconds, use callSeconds"),
         ({"authorizationToken": 1}, "authorizationToken: must be a string"),
-        (
-            {"authorizationToken": "x", "headers": []},
-            "headers: must be an object of strings",
-        ),
+        ({"authorizationToken": "x", "headers": []}, "headers: must be an object of strings"),
     ],
 )
-def test_invalid_settings_of_other_clients_are_rejected(
-    extra: dict[str, Any], message: str
-) -> None:
+def test_invalid_settings_of_other_clients_are_rejected(extra: dict[str, Any], message: str) -> None:
     document = {"mcpServers": {"a": {"url": "https://a", **extra}}}
     assert _parse_error(document) == f"mcpServers.a.{message}"
 

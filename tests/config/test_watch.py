@@ -22,13 +22,9 @@ def _config(*servers: ServerConfig) -> GatewayConfig:
 
 def test_difference_lists_servers_and_sections() -> None:
     changed = replace(_B, args=("y",))
-    new = replace(
-        _config(_C, changed), tool_search=ToolSearchConfig(debug=True), http=HttpConfig(port=1)
-    )
+    new = replace(_config(_C, changed), tool_search=ToolSearchConfig(debug=True), http=HttpConfig(port=1))
     found = diff_configs(_config(_A, _B), new)
-    assert found == ConfigDifference(
-        added=(_C,), changed=(changed,), removed=("a",), sections=("tool_search", "http")
-    )
+    assert found == ConfigDifference(added=(_C,), changed=(changed,), removed=("a",), sections=("tool_search", "http"))
     assert found
 
 

@@ -122,10 +122,7 @@ def test_catalog_with_mostly_empty_slots_gets_new_slot_numbers() -> None:
     assert catalog.slot_count < 1_100
 
 
-_steps = st.lists(
-    st.tuples(st.sampled_from("+-"), st.sampled_from("abcdefgh"), st.sampled_from("12")),
-    max_size=30,
-)
+_steps = st.lists(st.tuples(st.sampled_from("+-"), st.sampled_from("abcdefgh"), st.sampled_from("12")), max_size=30)
 
 
 @given(_steps)

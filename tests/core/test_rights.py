@@ -17,9 +17,7 @@ def test_none_allows_every_tool() -> None:
     assert rights.ids is None
 
 
-@pytest.mark.parametrize(
-    "ids", [{"send_email"}, ["send_email"], "send_email", iter(["send_email"])]
-)
+@pytest.mark.parametrize("ids", [{"send_email"}, ["send_email"], "send_email", iter(["send_email"])])
 def test_ids_allow_exactly_these_tools(ids: Any) -> None:
     rights = build_rights(ids)
     assert rights.is_allowed(TOOL)

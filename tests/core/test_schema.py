@@ -6,13 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.schema import (
-    MAX_PARAMETERS,
-    Parameter,
-    list_parameters,
-    render_signature,
-    render_type,
-)
+from toolcrib.core.schema import MAX_PARAMETERS, Parameter, list_parameters, render_signature, render_type
 
 
 def _paths(schema: dict[str, Any]) -> list[str]:
@@ -38,11 +32,7 @@ def test_parameters_keep_the_order_of_the_schema() -> None:
 def test_nested_objects_and_arrays_are_read_completely() -> None:
     schema = {
         "properties": {
-            "order": {
-                "properties": {
-                    "lines": {"type": "array", "items": {"properties": {"sku": {}, "count": {}}}}
-                }
-            },
+            "order": {"properties": {"lines": {"type": "array", "items": {"properties": {"sku": {}, "count": {}}}}}},
             "pair": {"prefixItems": [{"properties": {"left": {}}}, True]},
             "map": {"additionalProperties": {"properties": {"value": {}}}},
         }
@@ -92,9 +82,7 @@ def test_local_references_are_resolved_with_their_sibling_keywords() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "reference", ["#/nowhere/at/all", "#anchor", "https://example.com/x.json", "#/type/x"]
-)
+@pytest.mark.parametrize("reference", ["#/nowhere/at/all", "#anchor", "https://example.com/x.json", "#/type/x"])
 def test_unresolvable_reference_is_ignored(reference: str) -> None:
     schema = {"type": "object", "properties": {"a": {"$ref": reference}}}
     assert list_parameters(schema) == (Parameter("a", "a", "any"),)

@@ -68,9 +68,7 @@ def test_stop_words_are_recognized_in_every_form() -> None:
     assert not is_stop_word("email")
 
 
-@pytest.mark.parametrize(
-    "style", ["send_email", "sendEmail", "Send-Email", "send email", "SENDEMAIL"]
-)
+@pytest.mark.parametrize("style", ["send_email", "sendEmail", "Send-Email", "send email", "SENDEMAIL"])
 def test_normalized_name_is_the_same_in_every_case_style(style: str) -> None:
     assert normalize_name(style) == "sendemail"
 

@@ -24,9 +24,7 @@ def test_very_long_word_is_several_tokens() -> None:
 
 def test_definition_is_counted_with_any_counter() -> None:
     tool = Tool("a", "b", {"type": "object"})
-    assert (
-        render_definition(tool) == '{"name":"a","description":"b","input_schema":{"type":"object"}}'
-    )
+    assert render_definition(tool) == '{"name":"a","description":"b","input_schema":{"type":"object"}}'
     assert count_tool_tokens(tool, len) == len(render_definition(tool))
     assert count_tool_tokens(tool) == estimate_tokens(render_definition(tool))
 

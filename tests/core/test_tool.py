@@ -184,9 +184,7 @@ def test_replaced_fields_are_validated() -> None:
     tool = Tool("send", "Sends.", {"type": "object"}, server="mail", annotations={"a": 1})
     renamed = tool.replace(name="post")
     assert (renamed.id, renamed.input_schema) == ("mail___post", {"type": "object"})
-    assert renamed == Tool(
-        "post", "Sends.", {"type": "object"}, server="mail", annotations={"a": 1}
-    )
+    assert renamed == Tool("post", "Sends.", {"type": "object"}, server="mail", annotations={"a": 1})
     assert tool.replace(id="own").replace(name="post").id == "own"
     assert tool.replace(input_schema={"type": "array"}, name="post").id == "mail___post"
     assert tool.replace(input_schema={"type": "array"}).input_schema == {"type": "array"}

@@ -59,11 +59,7 @@ CALLS: list[tuple[str, dict[str, Any], object]] = [
     ("convert_volume", {"amount": 1, "from_unit": "litre", "to_unit": "millilitre"}, 1000.0),
     ("convert_speed", {"amount": 1, "from_unit": "knots", "to_unit": "kilometres_per_hour"}, 1.852),
     ("convert_data_size", {"amount": 1, "from_unit": "mebibyte", "to_unit": "kibibyte"}, 1024.0),
-    (
-        "convert_temperature",
-        {"amount": 100, "from_unit": "celsius", "to_unit": "fahrenheit"},
-        212.0,
-    ),
+    ("convert_temperature", {"amount": 100, "from_unit": "celsius", "to_unit": "fahrenheit"}, 212.0),
     ("days_between", {"first": "2026-01-01", "second": "2026-12-25"}, 358),
     ("add_days", {"day": "2026-02-28", "days": 1}, "2026-03-01"),
     ("add_working_days", {"day": "2026-07-24", "days": 1}, "2026-07-27"),
@@ -104,9 +100,7 @@ OTHERS = {"count_characters", "summarize_numbers", "current_time", "roll_dice"}
 
 
 @pytest.mark.parametrize(("name", "arguments", "expected"), CALLS)
-def test_tool_returns_the_expected_result(
-    name: str, arguments: dict[str, Any], expected: object
-) -> None:
+def test_tool_returns_the_expected_result(name: str, arguments: dict[str, Any], expected: object) -> None:
     assert TOOLS.execute(name, arguments) == expected
 
 
@@ -165,9 +159,7 @@ async def test_server_supports_both_protocol_revisions() -> None:
 
 @pytest.mark.anyio
 async def test_server_runs_as_a_process() -> None:
-    command = StdioServerParameters(
-        command=sys.executable, args=["-m", "toolcrib.demo"], env=environment()
-    )
+    command = StdioServerParameters(command=sys.executable, args=["-m", "toolcrib.demo"], env=environment())
     async with Client(command) as client:
         failed = await client.call_tool("no_such_tool", {})
         assert failed.is_error

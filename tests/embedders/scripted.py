@@ -54,9 +54,7 @@ class SimilarityRanker:
         tools = [tool for slot in range(catalog.slot_count) if (tool := catalog.tool_at(slot))]
         slots = [slot for tool in tools if (slot := catalog.slot(tool.id)) is not None]
         rows = self.embedder.embed_tools([tool.description for tool in tools])
-        table = VectorTable.empty(self.width).with_vectors(
-            dict(zip(slots, rows, strict=True)), catalog.slot_count
-        )
+        table = VectorTable.empty(self.width).with_vectors(dict(zip(slots, rows, strict=True)), catalog.slot_count)
         return _SimilarityRankerIndex(self, catalog, table)
 
 

@@ -134,16 +134,11 @@ def test_failed_write_is_rolled_back(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (
-            b"no database at all, but long enough to look at",
-            "this is a text file, .*choose another path$",
-        ),
+        (b"no database at all, but long enough to look at", "this is a text file, .*choose another path$"),
         (b"\0" * 4096, "the file is damaged.*delete it"),
     ],
 )
-def test_file_that_is_not_a_database_is_reported_and_kept(
-    path: Path, content: bytes, message: str
-) -> None:
+def test_file_that_is_not_a_database_is_reported_and_kept(path: Path, content: bytes, message: str) -> None:
     path.write_bytes(content)
     with pytest.raises(InvalidCacheFile, match=rf"vectors\.db: {message}"):
         CachedEmbedder(WordEmbedder(), "words", path)
@@ -257,9 +252,7 @@ def test_vectors_of_a_changed_model_are_not_stored(path: Path) -> None:
     cached.embed_tools(["old"])
     words.width = 64
     for embed in (cached.embed_tools, cached.embed_queries):
-        with pytest.raises(
-            EmbeddingFailed, match=r"several widths \(32, 64\).*restart with another name"
-        ):
+        with pytest.raises(EmbeddingFailed, match=r"several widths \(32, 64\).*restart with another name"):
             embed(["new"])
     assert len(CachedEmbedder(WordEmbedder(32), "words", path).embed_tools(["old", "new"])) == 2
 
@@ -322,8 +315,4 @@ def test_packing_keeps_the_direction_of_a_vector(numbers: list[float]) -> None:
     again = unpack_vector(pack_vector(row))
     assert np.abs(again - row).max() <= np.abs(row).max() * 2**-11
     if np.abs(row).max() > 1e-20:
-        assert (
-            normalize_vectors(row / np.abs(row).max())
-            @ normalize_vectors(again / np.abs(row).max())
-            > 0.99999
-        )
+        assert normalize_vectors(row / np.abs(row).max()) @ normalize_vectors(again / np.abs(row).max()) > 0.99999

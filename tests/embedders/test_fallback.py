@@ -10,9 +10,7 @@ from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.search.dense.embedder import Embedder
 from toolcrib.search.dense.index import DenseRanker
 
-CATALOG = Catalog(
-    [Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")]
-)
+CATALOG = Catalog([Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")])
 FALLBACK_NOTES = ("the embedder is unavailable, so the fallback ranker was used",)
 
 
@@ -32,9 +30,7 @@ class FallbackSetup:
         self.primary, self.fallback = WordEmbedder(32), WordEmbedder(64)
         self.primary.is_down = is_down
         self.ranker = FallbackRanker(
-            SimilarityRanker(primary or self.primary, 32),
-            SimilarityRanker(self.fallback, 64),
-            clock=self.clock,
+            SimilarityRanker(primary or self.primary, 32), SimilarityRanker(self.fallback, 64), clock=self.clock
         )
         self.engine = SearchEngine(CATALOG, {"meaning": self.ranker})
 
@@ -154,9 +150,7 @@ class Unreachable(ProvisionalTopicEmbedder):
         return super().embed_queries(texts)
 
 
-def _build_engine(
-    primary: Embedder, fallback: Embedder
-) -> tuple[SearchEngine, FallbackRanker, Clock]:
+def _build_engine(primary: Embedder, fallback: Embedder) -> tuple[SearchEngine, FallbackRanker, Clock]:
     clock = Clock()
     ranker = FallbackRanker(DenseRanker(primary), DenseRanker(fallback), clock=clock)
     tools = [Tool("forecast", "The weather", server=server) for server in ("sky", "sun")]

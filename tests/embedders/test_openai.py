@@ -13,14 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.embedders.endpoint import (
-    Endpoint,
-    Reply,
-    embed_text,
-    embeddings_reply,
-    error_reply,
-    serve_endpoint,
-)
+from tests.embedders.endpoint import Endpoint, Reply, embed_text, embeddings_reply, error_reply, serve_endpoint
 from tests.gateway.llm.certificates import create_certificate
 from toolcrib.embedders import openai as module
 from toolcrib.embedders.openai import OpenAIEmbedder
@@ -41,17 +34,9 @@ def _reply(data: object) -> Reply:
 
 def test_request_and_vectors(endpoint: Endpoint) -> None:
     embedder = OpenAIEmbedder(endpoint.url, "small", key="sk-1")
-    assert embedder.embed_queries(["mail", "weather"]).tolist() == [
-        embed_text("mail"),
-        embed_text("weather"),
-    ]
+    assert embedder.embed_queries(["mail", "weather"]).tolist() == [embed_text("mail"), embed_text("weather")]
     assert endpoint.requests == [
-        {
-            "path": "/v1/embeddings",
-            "model": "small",
-            "input": ["mail", "weather"],
-            "encoding_format": "float",
-        }
+        {"path": "/v1/embeddings", "model": "small", "input": ["mail", "weather"], "encoding_format": "float"}
     ]
     assert endpoint.headers[0]["authorization"] == "Bearer sk-1"
 
@@ -73,9 +58,7 @@ def test_request_matches_that_of_the_official_client(endpoint: Endpoint) -> None
 
 def test_unrequested_base64_is_decoded(endpoint: Endpoint) -> None:
     endpoint.script = [lambda request: embeddings_reply(request | {"encoding_format": "base64"})]
-    assert OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"]).tolist() == [
-        embed_text("mail")
-    ]
+    assert OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"]).tolist() == [embed_text("mail")]
 
 
 def test_rows_are_sorted_by_index(endpoint: Endpoint) -> None:
@@ -119,10 +102,7 @@ def test_dimensions_are_requested_and_checked(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (
-            error_reply(401, "Incorrect API key"),
-            r"status 401 \(Incorrect API key\); the key is missing",
-        ),
+        (error_reply(401, "Incorrect API key"), r"status 401 \(Incorrect API key\); the key is missing"),
         (error_reply(403, "no"), "check its permissions"),
         (error_reply(404, "The model `small` does not exist"), "does not exist.*URL or model"),
         (Reply(404, b"<html>\n\n404</html>"), r"\(<html> 404</html>\)"),
@@ -148,9 +128,7 @@ def test_dimensions_are_requested_and_checked(endpoint: Endpoint) -> None:
         (_reply([{"embedding": [1.0] * 16_385}]), "the shape"),
     ],
 )
-def test_error_replies_are_reported_without_retry(
-    endpoint: Endpoint, reply: Reply, message: str
-) -> None:
+def test_error_replies_are_reported_without_retry(endpoint: Endpoint, reply: Reply, message: str) -> None:
     endpoint.script = [reply]
     with pytest.raises(EmbeddingFailed, match=message):
         OpenAIEmbedder(endpoint.url, "small", key="sk-secret").embed_tools(["mail"])
@@ -164,10 +142,7 @@ def test_errors_do_not_contain_the_key(endpoint: Endpoint) -> None:
     assert "sk-secret" not in repr(caught.value)
     long = "sk-" + 60 * "x"
     echo = {"status": 200, "debug": f"your headers were: Authorization: Bearer {long}"}
-    endpoint.script = [
-        Reply(200, json.dumps(echo).encode()),
-        Reply(302, b"", {"Location": f"http://x/{long}"}),
-    ]
+    endpoint.script = [Reply(200, json.dumps(echo).encode()), Reply(302, b"", {"Location": f"http://x/{long}"})]
     for _ in range(2):
         with pytest.raises(EmbeddingFailed) as caught:
             OpenAIEmbedder(endpoint.url, "small", key=long).embed_tools(["mail"])
@@ -177,9 +152,7 @@ def test_errors_do_not_contain_the_key(endpoint: Endpoint) -> None:
 @pytest.mark.parametrize("status", [429, 500, 503])
 def test_transient_errors_are_retried(endpoint: Endpoint, status: int) -> None:
     endpoint.script = [error_reply(status, "busy", Retry_After="0"), error_reply(status, "busy")]
-    assert OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"]).tolist() == [
-        embed_text("mail")
-    ]
+    assert OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"]).tolist() == [embed_text("mail")]
     assert len(endpoint.requests) == 3
 
 
@@ -200,10 +173,7 @@ def test_retry_after_is_limited(endpoint: Endpoint, monkeypatch: pytest.MonkeyPa
 
 
 def test_vectors_of_two_widths_are_rejected(endpoint: Endpoint) -> None:
-    endpoint.script = [
-        embeddings_reply,
-        lambda request: embeddings_reply(request | {"dimensions": 2}),
-    ]
+    endpoint.script = [embeddings_reply, lambda request: embeddings_reply(request | {"dimensions": 2})]
     with pytest.raises(EmbeddingFailed, match=r"several widths: \[2, 3\]"):
         OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"] * 129)
 
@@ -280,14 +250,10 @@ def test_server_that_sends_headers_slowly_times_out(endpoint: Endpoint) -> None:
         # All headers take five seconds, though each byte arrives quickly.
         assert server.reply_count == 0
         server.pause_seconds = 0
-        assert OpenAIEmbedder(server.url, "small").embed_tools(["mail"]).tolist() == [
-            embed_text("mail")
-        ]
+        assert OpenAIEmbedder(server.url, "small").embed_tools(["mail"]).tolist() == [embed_text("mail")]
 
 
-def test_timeout_applies_to_https(
-    endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_timeout_applies_to_https(endpoint: Endpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = create_certificate(tmp_path)
     monkeypatch.setenv("SSL_CERT_FILE", str(made.file))
     with _SlowServer(made.context()) as server:
@@ -295,9 +261,7 @@ def test_timeout_applies_to_https(
             OpenAIEmbedder(server.url, "small", timeout_seconds=0.3).embed_tools(["mail"])
         assert server.reply_count == 0
         server.pause_seconds = 0
-        assert OpenAIEmbedder(server.url, "small").embed_tools(["mail"]).tolist() == [
-            embed_text("mail")
-        ]
+        assert OpenAIEmbedder(server.url, "small").embed_tools(["mail"]).tolist() == [embed_text("mail")]
         monkeypatch.delenv("SSL_CERT_FILE")
         with pytest.raises(EmbeddingFailed, match="CERTIFICATE_VERIFY_FAILED"):
             OpenAIEmbedder(server.url, "small").embed_tools(["mail"])
@@ -309,9 +273,7 @@ def test_unreachable_server_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{bound.getsockname()[1]}/v1/embeddings/"
-        with pytest.raises(
-            EmbeddingFailed, match=r"cannot be reached.*check that the server is running"
-        ):
+        with pytest.raises(EmbeddingFailed, match=r"cannot be reached.*check that the server is running"):
             OpenAIEmbedder(url, "small").embed_tools(["mail"])
 
 

@@ -38,9 +38,7 @@ class FixedModel:
 
 def test_encode_is_used_for_both_sides_if_it_is_the_only_method() -> None:
     embedder = TransformersEmbedder(SingleMethodModel())
-    assert (
-        embedder.embed_queries(["ab"]).tolist() == embedder.embed_tools(["ab"]).tolist() == [[2, 1]]
-    )
+    assert embedder.embed_queries(["ab"]).tolist() == embedder.embed_tools(["ab"]).tolist() == [[2, 1]]
     assert embedder.embed_queries(["ab"]).dtype == np.float32
 
 

@@ -80,16 +80,12 @@ def test_name_beyond_the_token_limit_scores_zero() -> None:
     assert DefaultEncoder().score_service_names(query, ["Mailchimp"]) == [0.0]
 
 
-def test_probe_outputs_are_reused_and_their_cache_is_bounded(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_probe_outputs_are_reused_and_their_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default, "MAX_CACHED_QUERIES", 1)
     encoded: list[Sequence[str]] = []
     original = TransformerEncoder.encode_and_probe
 
-    def record(
-        self: TransformerEncoder, texts: Sequence[str], probe: ServiceNameProbe
-    ) -> tuple[Array, list[Array]]:
+    def record(self: TransformerEncoder, texts: Sequence[str], probe: ServiceNameProbe) -> tuple[Array, list[Array]]:
         encoded.append(texts)
         return original(self, texts, probe)
 
@@ -103,9 +99,7 @@ def test_probe_outputs_are_reused_and_their_cache_is_bounded(
     assert encoded == [["email Bob"], ["another query"], ["email Bob"]]
 
 
-def test_repeated_queries_come_from_the_cache_and_equal_a_new_computation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_repeated_queries_come_from_the_cache_and_equal_a_new_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default, "MAX_CACHED_QUERIES", 2)
     encoder = DefaultEncoder()
     first = encoder.embed_queries(QUERIES)
@@ -146,12 +140,7 @@ def test_no_query_of_an_eval_set_is_in_the_training_data() -> None:
     if not data.is_dir():
         pytest.skip("the folder of data sets is missing; set TOOLCRIB_DATA")
 
-    trained = {
-        words(query)
-        for lessons in taught(data).values()
-        for lesson in lessons
-        for query in lesson.queries
-    }
+    trained = {words(query) for lessons in taught(data).values() for lesson in lessons for query in lesson.queries}
     for path in data.glob("*/queries.jsonl"):
         evaluated = {words(row["query"]) for row in rows(path)}
         assert trained & evaluated == set(), path.parent.name

@@ -17,10 +17,7 @@ def test_onnx_vectors_match_numpy_vectors(seed: int, project: int) -> None:
     from toolcrib.encoder.onnx_backend import OnnxEncoder
 
     arrays = weights(seed, project)
-    theirs, ours = (
-        OnnxEncoder(TOKENIZER, arrays).encode(TEXTS),
-        TransformerEncoder(TOKENIZER, arrays).encode(TEXTS),
-    )
+    theirs, ours = (OnnxEncoder(TOKENIZER, arrays).encode(TEXTS), TransformerEncoder(TOKENIZER, arrays).encode(TEXTS))
     assert theirs.shape == ours.shape
     assert theirs.dtype == np.float32
     assert (theirs * ours).sum(axis=1).min() > 0.99
@@ -35,10 +32,7 @@ def test_token_with_equal_values_is_quantized_without_error() -> None:
     arrays = weights()
     # With this bias the activation outputs only zeros.
     arrays["0.widen.bias"] = np.full_like(arrays["0.widen.bias"], -50)
-    theirs, ours = (
-        OnnxEncoder(TOKENIZER, arrays).encode(TEXTS),
-        TransformerEncoder(TOKENIZER, arrays).encode(TEXTS),
-    )
+    theirs, ours = (OnnxEncoder(TOKENIZER, arrays).encode(TEXTS), TransformerEncoder(TOKENIZER, arrays).encode(TEXTS))
     assert (theirs * ours).sum(axis=1).min() > 0.99
 
 

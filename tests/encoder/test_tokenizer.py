@@ -4,20 +4,7 @@ import pytest
 
 from toolcrib.encoder.tokenizer import MAX_WORD_CHARS, WordPieceTokenizer
 
-VOCABULARY = [
-    "[PAD]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "send",
-    "##er",
-    "##s",
-    "cafe",
-    "!",
-    "中",
-    "a",
-    "'",
-]
+VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "send", "##er", "##s", "cafe", "!", "中", "a", "'"]
 TOKENIZER = WordPieceTokenizer(VOCABULARY)
 
 

@@ -85,11 +85,5 @@ def test_probe_reads_tokens_after_half_of_the_layers() -> None:
 
 def test_token_span_of_a_name_in_its_text() -> None:
     ids = TOKENIZER.encode("a b abc d", MAX_TOKENS)
-    assert (
-        ids[TOKENIZER.find_token_span("a b abc d", "abc", MAX_TOKENS)]
-        == TOKENIZER.encode("abc", MAX_TOKENS)[1:-1]
-    )
-    assert (
-        TOKENIZER.encode("x " * 80 + "a", 8)[TOKENIZER.find_token_span("x " * 80 + "a", "a", 8)]
-        == []
-    )
+    assert ids[TOKENIZER.find_token_span("a b abc d", "abc", MAX_TOKENS)] == TOKENIZER.encode("abc", MAX_TOKENS)[1:-1]
+    assert TOKENIZER.encode("x " * 80 + "a", 8)[TOKENIZER.find_token_span("x " * 80 + "a", "a", 8)] == []

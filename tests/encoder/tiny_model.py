@@ -9,13 +9,7 @@ import numpy as np
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from toolcrib.encoder.transformer import MAX_TOKENS
 
-VOCABULARY = [
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    *"abcdefghijklmnopqrstuvwxyz",
-    *(f"##{c}" for c in "abcde"),
-]
+VOCABULARY = ["[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz", *(f"##{c}" for c in "abcde")]
 TOKENIZER = WordPieceTokenizer(VOCABULARY)
 LAYERS, WIDTH, INNER = 2, 48, 96
 TEXTS = ["a", "b c d", "c b d", "abba", "", "x y z " * 40, "e f", "f e"]

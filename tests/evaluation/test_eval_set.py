@@ -32,12 +32,7 @@ def test_read_tools_and_queries_of_a_folder(tmp_path: Path) -> None:
         tmp_path / "office",
         {**QUERY, "kind": "exact", "subset": "a", "lang": "de", "unknown": 1},
         {"id": "q2", "query": "mail", "relevant": both, "any_of": True},
-        {
-            "id": "q3",
-            "query": "read, then answer",
-            "relevant": both,
-            "groups": [[id] for id in both],
-        },
+        {"id": "q3", "query": "read, then answer", "relevant": both, "groups": [[id] for id in both]},
         {"id": "q4", "query": "fly to Oslo", "relevant": []},
     )
     assert (eval_set.name, [tool.id for tool in eval_set.catalog]) == ("office", both)
@@ -76,15 +71,9 @@ def test_read_tools_and_queries_of_a_folder(tmp_path: Path) -> None:
         ({"groups": [[1]]}, "groups must be a list of tool ids, which are strings"),
         ({"groups": [["fly"]]}, "groups contains the unknown id 'fly'"),
         ({"groups": [[]]}, "groups contains an empty list; add the tools for that step"),
-        (
-            {"relevant": [], "groups": [["mail___send"]]},
-            "groups must contain exactly the tools of relevant",
-        ),
+        ({"relevant": [], "groups": [["mail___send"]]}, "groups must contain exactly the tools of relevant"),
         ({"groups": [["mail___read"]]}, "groups must contain exactly the tools of relevant"),
-        (
-            {"groups": [["mail___send"], ["mail___read"]]},
-            "groups must contain exactly the tools of relevant",
-        ),
+        ({"groups": [["mail___send"], ["mail___read"]]}, "groups must contain exactly the tools of relevant"),
         ({"groups": [["mail___send"]], "any_of": True}, "any_of and groups contradict each other"),
         ({"any_of": "yes"}, "any_of must be true or false"),
         ({"kind": 3}, "kind must be a string"),
@@ -121,9 +110,7 @@ def test_missing_file_and_invalid_tool_are_reported(tmp_path: Path) -> None:
 
 
 def test_path_that_is_not_a_folder_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidEvalSet, match=r"nowhere: there is no such folder; choose a folder with"
-    ):
+    with pytest.raises(InvalidEvalSet, match=r"nowhere: there is no such folder; choose a folder with"):
         read_eval_set(tmp_path / "nowhere")
     file = tmp_path / "tools.jsonl"
     file.touch()
@@ -136,11 +123,7 @@ def test_set_names_are_unique_and_duplicate_folders_rejected(tmp_path: Path) -> 
     for folder in folders:
         folder.mkdir(parents=True)
         read(folder, QUERY)
-    assert [eval_set.name for eval_set in read_eval_sets(folders)] == [
-        "mail/dev",
-        "chat/dev",
-        "test",
-    ]
+    assert [eval_set.name for eval_set in read_eval_sets(folders)] == ["mail/dev", "chat/dev", "test"]
     assert [eval_set.name for eval_set in read_eval_sets(folders[1:])] == ["dev", "test"]
     with pytest.raises(InvalidEvalSet, match="test: this folder is given twice; remove one"):
         read_eval_sets([*folders, tmp_path / "mail" / ".." / "test"])

@@ -19,10 +19,7 @@ def build_query(*groups: str, has_steps: bool = False) -> EvalQuery:
 def test_targets_are_single_tools_or_any_of_all_or_groups() -> None:
     assert build_targets(["a", "b", "a"]) == (frozenset("a"), frozenset("b"))
     assert build_targets(["a", "b"], any_of=True) == (frozenset("ab"),)
-    assert build_targets(["a"], [["a", "b"], ["c"]], any_of=True) == (
-        frozenset("ab"),
-        frozenset("c"),
-    )
+    assert build_targets(["a"], [["a", "b"], ["c"]], any_of=True) == (frozenset("ab"), frozenset("c"))
     assert build_targets([], any_of=True) == ()
 
 
@@ -62,10 +59,7 @@ def test_one_tool_may_cover_several_steps() -> None:
 
 def test_order_of_the_groups_does_not_matter() -> None:
     for groups in permutations(["ab", "a"]):
-        assert (
-            score_ranking(["a", "b"], build_query(*groups))[:-1]
-            == RankingScores(1, 1, 1, 0.5, 1, 1, 1, 1, 0)[:-1]
-        )
+        assert score_ranking(["a", "b"], build_query(*groups))[:-1] == RankingScores(1, 1, 1, 0.5, 1, 1, 1, 1, 0)[:-1]
     # The first two tools move to other targets, so that the third can be matched.
     for groups in permutations(["ab", "bc", "a"]):
         assert score_ranking(["b", "a", "c"], build_query(*groups)).ndcg_10 == 1
@@ -80,20 +74,12 @@ def test_best_possible_list_scores_1_with_fewer_tools_than_targets() -> None:
     assert score_ranking(["a", "x"], build_query("ab", "ab", "b")).recall_10 == 0.5
 
 
-@given(
-    st.lists(st.sets(st.sampled_from("abcde"), min_size=1), min_size=1, max_size=5),
-    st.permutations("abcdexy"),
-)
-def test_matching_is_maximal_and_an_ideal_order_is_perfect(
-    groups: list[set[str]], ids: list[str]
-) -> None:
+@given(st.lists(st.sets(st.sampled_from("abcde"), min_size=1), min_size=1, max_size=5), st.permutations("abcdexy"))
+def test_matching_is_maximal_and_an_ideal_order_is_perfect(groups: list[set[str]], ids: list[str]) -> None:
     query = build_query(*map("".join, groups))
     scores = score_ranking(ids, query)[:-1]
     assert score_ranking(ids, build_query(*map("".join, groups[::-1])))[:-1] == scores
-    most = max(
-        sum(id in target for id, target in zip(order, groups, strict=False))
-        for order in permutations("abcde")
-    )
+    most = max(sum(id in target for id, target in zip(order, groups, strict=False)) for order in permutations("abcde"))
     recalls = [score_ranking(ids[:depth], query).recall_10 for depth in range(len(ids) + 1)]
     assert recalls[-1] == 1
     # The tools that increased the recall are a perfect list.

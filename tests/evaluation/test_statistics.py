@@ -31,15 +31,9 @@ def test_nan_is_left_out() -> None:
     assert paired_differences(np.empty((0, 1)), np.empty((0, 1))) == [None]
 
 
-def test_statistics_do_not_depend_on_the_chunk_size(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_statistics_do_not_depend_on_the_chunk_size(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = np.array([[0.1], [0.7], [0.4]])
-    expected = (
-        bootstrap_means(rows),
-        paired_differences(rows, rows[::-1]),
-        RocAuc(rows[:, 0], rows[:2, 0]).estimate(),
-    )
+    expected = (bootstrap_means(rows), paired_differences(rows, rows[::-1]), RocAuc(rows[:, 0], rows[:2, 0]).estimate())
     assert bootstrap_means(rows) == expected[0]
     monkeypatch.setattr(summary, "MAX_CHUNK_NUMBERS", 3_000)
     assert bootstrap_means(rows) == expected[0]
@@ -59,15 +53,11 @@ def test_difference_is_significant_if_many_rows_agree() -> None:
     # With two nonzero rows, half of the sign combinations are as extreme.
     assert faint.p == pytest.approx(0.5, abs=0.05)
     assert none == (0, 0, 0, 1)
-    assert paired_differences(base, better)[0] == pytest.approx(
-        (-2 / 3, -clear.high, -clear.low, clear.p)
-    )
+    assert paired_differences(base, better)[0] == pytest.approx((-2 / 3, -clear.high, -clear.low, clear.p))
 
 
 @given(SCORES, SCORES)
-def test_auc_is_the_share_of_correctly_ordered_pairs(
-    positive: list[float], negative: list[float]
-) -> None:
+def test_auc_is_the_share_of_correctly_ordered_pairs(positive: list[float], negative: list[float]) -> None:
     pairs = [(more > less) + (more == less) / 2 for more in positive for less in negative]
     area = RocAuc(np.array(positive), np.array(negative)).estimate()
     assert area.value == pytest.approx(sum(pairs) / len(pairs))

@@ -40,9 +40,7 @@ QUERIES = [
 
 def summarize_modes(*modes: str, queries: list[EvalQuery] = QUERIES) -> EvalSummary:
     engine = build_engine(CATALOG)
-    return summarize(
-        "office", 3, {mode: list(run_queries(engine, queries, mode)) for mode in modes}
-    )
+    return summarize("office", 3, {mode: list(run_queries(engine, queries, mode)) for mode in modes})
 
 
 def test_every_query_is_run_and_scored() -> None:
@@ -81,10 +79,7 @@ def test_metrics_overall_and_per_facet_value() -> None:
     assert metrics[AUC] == (1, 1, 1)
     assert (metrics["wrongly refused"].value, metrics["rightly refused"].value) == (0, 1)
     assert metrics["refusal precision"].value == 1
-    assert [
-        (group.facet, group.value, group.answerable_count, group.impossible_count)
-        for group in summary.groups
-    ] == [
+    assert [(group.facet, group.value, group.answerable_count, group.impossible_count) for group in summary.groups] == [
         ("kind", "exact", 2, 0),
         ("kind", "multi", 1, 0),
         ("kind", "impossible", 0, 1),
@@ -121,10 +116,7 @@ def test_auc_is_compared_only_with_enough_queries_of_both_kinds() -> None:
         targets = [build_targets(["send_email"])] * answerable + [()] * impossible
         queries = [EvalQuery(id=str(n), text="?", targets=each) for n, each in enumerate(targets)]
         results = {
-            mode: [
-                EvalResult(query, (), float(query.is_impossible == swapped), True, None)
-                for query in queries
-            ]
+            mode: [EvalResult(query, (), float(query.is_impossible == swapped), True, None) for query in queries]
             for mode, swapped in (("right", False), ("wrong", True))
         }
         overall = summarize("office", 3, results).overall
@@ -149,10 +141,7 @@ def test_average_over_the_sets_that_have_a_metric() -> None:
 def test_shared_facet_is_left_out_and_number_of_values_limited() -> None:
     shared = [EvalQuery(id=str(n), text="email", targets=(), kind="same") for n in range(3)]
     assert summarize_modes("lexical", queries=shared).groups == ()
-    many = [
-        EvalQuery(id=str(n), text="email", targets=(), subset=f"s{n}")
-        for n in range(MAX_FACET_VALUES + 5)
-    ]
+    many = [EvalQuery(id=str(n), text="email", targets=(), subset=f"s{n}") for n in range(MAX_FACET_VALUES + 5)]
     assert len(summarize_modes("lexical", queries=many).groups) == MAX_FACET_VALUES
 
 
@@ -162,7 +151,4 @@ def test_long_facet_value_does_not_increase_memory() -> None:
     others = [EvalQuery(id=str(n), text="email", targets=(), kind="b") for n in range(2_000)]
     results = [EvalResult(query, (), 0.0, False, None) for query in (long, *others)]
     summary = summarize("office", 3, {"lexical": results})
-    assert [(len(group.value), group.impossible_count) for group in summary.groups] == [
-        (10_000_000, 1),
-        (1, 2_000),
-    ]
+    assert [(len(group.value), group.impossible_count) for group in summary.groups] == [(10_000_000, 1), (1, 2_000)]

@@ -29,10 +29,7 @@ def execute(name: str, **options_given: Any) -> ToolCall:
 
 
 def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Request]]:
-    with (
-        ScriptedModel(turns) as model,
-        anthropic.Anthropic(base_url=model.url, api_key="any", max_retries=0) as client,
-    ):
+    with ScriptedModel(turns) as model, anthropic.Anthropic(base_url=model.url, api_key="any", max_retries=0) as client:
         agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"), **options)
         return agent.run(task), model.requests
 
@@ -51,9 +48,7 @@ def test_task_for_one_tool() -> None:
         TASKS[0],
     )
     assert text_lines == "I wrote to the team."
-    assert [request.tool_names for request in requests] == [
-        ("search_tools", "execute_dynamic_tool")
-    ] * 3
+    assert [request.tool_names for request in requests] == [("search_tools", "execute_dynamic_tool")] * 3
     assert requests[0].body["system"] == SYSTEM_PROMPT
     [found] = results(requests[1])
     assert found["tools"][0]["name"] == "send_email"
@@ -124,19 +119,10 @@ def test_task_with_an_error_on_the_way() -> None:
 
 
 def test_tool_error_is_reported_and_the_model_continues() -> None:
-    text_lines, requests = run(
-        [
-            Turn(execute("send_text", phone="+1", message="x" * 161)),
-            Turn("Too long."),
-        ],
-        TASKS[2],
-    )
+    text_lines, requests = run([Turn(execute("send_text", phone="+1", message="x" * 161)), Turn("Too long.")], TASKS[2])
     assert text_lines == "Too long."
     assert results(requests[1]) == [
-        {
-            "error": "Execution failed: the message has 161 characters; 160 is the limit",
-            "tool_name": "send_text",
-        }
+        {"error": "Execution failed: the message has 161 characters; 160 is the limit", "tool_name": "send_text"}
     ]
 
 
@@ -167,9 +153,7 @@ def test_tool_registered_while_the_agent_runs_is_found() -> None:
 
 def test_same_agent_works_in_an_event_loop() -> None:
     async def main() -> str:
-        async with anthropic.AsyncAnthropic(
-            base_url=model.url, api_key="any", max_retries=0
-        ) as client:
+        async with anthropic.AsyncAnthropic(base_url=model.url, api_key="any", max_retries=0) as client:
             agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"))
             return await agent.run_async("Is there a tracker?")
 

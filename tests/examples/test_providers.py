@@ -54,9 +54,7 @@ def _create_client(name: str, monkeypatch: pytest.MonkeyPatch, model: ScriptedMo
 
 
 @every_provider
-def test_own_loop_searches_calls_and_receives_errors(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_own_loop_searches_calls_and_receives_errors(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ScriptedModel(TURNS) as model, _create_client(name, monkeypatch, model) as client:
         text = import_module(f"examples.{name}").run_loop(client, office.TASK)
     assert text == "It is sunny."
@@ -85,9 +83,7 @@ def test_endless_loop_raises(name: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 @every_provider
-def test_program_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_program_runs(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     page = "<!-- model:\nOne.\nTwo.\n-->\n"
     with run_page_model(page, monkeypatch):
         import_module(f"examples.{name}").main()
@@ -102,9 +98,7 @@ def test_unused_turns_of_a_page_script_fail(monkeypatch: pytest.MonkeyPatch) -> 
         pass
 
 
-def test_own_loop_sends_gemini_signature_back_unchanged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_own_loop_sends_gemini_signature_back_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
     signature = base64.urlsafe_b64encode(bytes(range(250, 256)) * 3).decode()
     call = {"functionCall": {"name": "get_weather", "args": {"city": "Bern"}, "id": "1"}}
     turns = [Turn(Raw({**call, "thoughtSignature": signature})), Turn("Done.")]
@@ -113,9 +107,7 @@ def test_own_loop_sends_gemini_signature_back_unchanged(
     assert model.requests[1].body["contents"][1]["parts"][0]["thoughtSignature"] == signature
 
 
-SERVER = StdioServerParameters(
-    command=sys.executable, args=["-m", "examples.on_mcp"], cwd=str(ROOT)
-)
+SERVER = StdioServerParameters(command=sys.executable, args=["-m", "examples.on_mcp"], cwd=str(ROOT))
 
 
 @pytest.mark.parametrize("served", ["in memory", "standard input and output"])
@@ -141,20 +133,13 @@ def test_mcp_server_lists_two_tools_and_finds_the_others(served: str) -> None:
 def test_tools_of_mcp_servers_are_called_under_their_server_names() -> None:
     async def main() -> list[Any]:
         async with AsyncExitStack() as stack:
-            clients = {
-                name: await stack.enter_async_context(Client(_build_server(name)))
-                for name in ("a", "b")
-            }
+            clients = {name: await stack.enter_async_context(Client(_build_server(name))) for name in ("a", "b")}
             session = (await on_mcp.collect_tools(clients)).session()
             call = {"id": "1", "function": {"name": "b___greet", "arguments": '{"who": "Ann"}'}}
             reply = {"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}
             messages = session.handle("openai_chat", reply)
             answers = await on_mcp.call_pending(session, clients)
-            return [
-                session.tools("openai_chat"),
-                *messages,
-                *session.answer("openai_chat", answers),
-            ]
+            return [session.tools("openai_chat"), *messages, *session.answer("openai_chat", answers)]
 
     tools, _, result = asyncio.run(main())
     assert [tool["function"]["name"] for tool in tools] == ["a___greet", "b___greet"]

@@ -53,9 +53,7 @@ def test_folder_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.skipif(
-    sys.platform == "win32", reason="symbolic links need special permissions on Windows"
-)
+@pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need special permissions on Windows")
 def test_link_to_itself_is_replaced(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
@@ -71,9 +69,7 @@ def test_create_file_does_not_overwrite(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_create_file_removes_an_incomplete_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_create_file_removes_an_incomplete_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(handle: int) -> None:
         raise OSError("disk full")
 

@@ -25,8 +25,7 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.text(max_size=5)
-            | st.sampled_from(["name", "type", "tools", "input_schema", "functionDeclarations"]),
+            st.text(max_size=5) | st.sampled_from(["name", "type", "tools", "input_schema", "functionDeclarations"]),
             inner,
             max_size=4,
         )
@@ -37,9 +36,7 @@ json_values = st.recursive(
 
 def read(folder: Path, content: str | bytes) -> Catalog:
     path = folder / "tools.json"
-    path.write_bytes(
-        content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
-    )
+    path.write_bytes(content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content)
     return read_catalog_file(path)
 
 
@@ -54,10 +51,7 @@ def names(catalog: Catalog) -> list[str]:
     return [tool.name for tool in catalog]
 
 
-@pytest.mark.parametrize(
-    "document",
-    [[PING, MCP, CHAT, GEMINI], {"model": "m", "tools": [PING, MCP, CHAT, GEMINI]}],
-)
+@pytest.mark.parametrize("document", [[PING, MCP, CHAT, GEMINI], {"model": "m", "tools": [PING, MCP, CHAT, GEMINI]}])
 def test_json_document_may_mix_formats(tmp_path: Path, document: Any) -> None:
     for indent in (None, 2):
         catalog = read(tmp_path, json.dumps(document, indent=indent))
@@ -106,10 +100,7 @@ def test_dash_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_error_in_json_lines_names_line_and_field(tmp_path: Path) -> None:
     content = '{"name": "a"}\n\n{"name": "b", "input_schema": 7}\n'
-    assert (
-        read_error(tmp_path, content)
-        == "tools.json, line 3: tool 'b': input_schema must be an object, not a number"
-    )
+    assert read_error(tmp_path, content) == "tools.json, line 3: tool 'b': input_schema must be an object, not a number"
 
 
 def test_error_in_a_list_names_the_first_line_of_the_entry(tmp_path: Path) -> None:
@@ -132,9 +123,7 @@ def test_error_in_a_container_names_the_first_line_of_the_entry(tmp_path: Path, 
       ],
       "model": "m"
     }}"""
-    assert read_error(tmp_path, content).startswith(
-        "tools.json, line 6: tool 'b': description must"
-    )
+    assert read_error(tmp_path, content).startswith("tools.json, line 6: tool 'b': description must")
 
 
 def test_last_of_two_equal_keys_is_used(tmp_path: Path) -> None:
@@ -148,10 +137,7 @@ def test_error_in_a_saved_mcp_response_names_the_line(tmp_path: Path) -> None:
 
 
 def test_duplicate_id_names_both_lines(tmp_path: Path) -> None:
-    message = (
-        "the id 'a' is already used by the tool on line 1; "
-        "rename one of them, or set `server` for both"
-    )
+    message = "the id 'a' is already used by the tool on line 1; rename one of them, or set `server` for both"
     lines = '{"name": "a"}\n{"name": "b"}\n{"name": "a"}'
     assert read_error(tmp_path, lines) == f"tools.json, line 3: {message}"
     document = '[{"name": "a"},\n{"name": "b"},\n{"name": "a"}]'
@@ -172,10 +158,7 @@ def test_duplicate_id_names_both_lines(tmp_path: Path) -> None:
         ('[\n{"name": "a"},\n]', "there is a comma before the closing bracket; remove it"),
         ('{"name": "a",\n}', "there is a comma before the closing bracket; remove it"),
         ('{"name": "a"},\n{"name": "b"}', "line 1: column 14: there is more text after the value"),
-        (
-            '{"name": "a"}\n{"name": "b"},\n',
-            "line 2: column 14: there is more text after the value",
-        ),
+        ('{"name": "a"}\n{"name": "b"},\n', "line 2: column 14: there is more text after the value"),
         ('{"name": "a"}\n{"name": "b"\n', "line 2: column 13: the text ends in the middle"),
         ("{'name': 'a'}", "line 1: column 2: invalid JSON: expecting property name"),
         ('{\n"name": NaN}', "line 2: NaN is not a valid JSON number; use null"),
@@ -188,9 +171,7 @@ def test_duplicate_id_names_both_lines(tmp_path: Path) -> None:
         ('\n\n[\n"text"]', "line 4: a tool is an object, not text"),
     ],
 )
-def test_invalid_file_is_reported_with_line_and_remedy(
-    tmp_path: Path, content: str | bytes, message: str
-) -> None:
+def test_invalid_file_is_reported_with_line_and_remedy(tmp_path: Path, content: str | bytes, message: str) -> None:
     assert message in read_error(tmp_path, content)
 
 
@@ -202,9 +183,7 @@ def test_deep_nesting_is_reported_with_its_line(tmp_path: Path, before: str) -> 
     assert message.startswith(f"tools.json, line {line}: the values are nested too deeply")
 
 
-def test_deepest_line_is_reported_without_a_depth_limit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deepest_line_is_reported_without_a_depth_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.files.json_file.SUSPICIOUS_DEPTH", 1_000_000)
     deep = "[" * 199_999 + "\n[" + "]" * 200_000
     assert read_error(tmp_path, f"[[], {deep}]").startswith("tools.json, line 2: the values are")
@@ -229,11 +208,7 @@ def test_file_size_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.parametrize(
     ("name", "message"),
-    [
-        ("", "this is a folder; choose a file in it"),
-        ("none.json", "there is no such file"),
-        ("\0", "cannot"),
-    ],
+    [("", "this is a folder; choose a file in it"), ("none.json", "there is no such file"), ("\0", "cannot")],
 )
 def test_path_without_a_file_is_rejected(tmp_path: Path, name: str, message: str) -> None:
     with pytest.raises(InvalidCatalogFile, match=message):

@@ -52,9 +52,7 @@ def found_names(request: Request) -> list[str]:
     return [item["name"] for result in results for item in result["found"]]
 
 
-def assert_conversation(
-    requests: Sequence[Request], field_error: str = "`city` is missing"
-) -> None:
+def assert_conversation(requests: Sequence[Request], field_error: str = "`city` is missing") -> None:
     """Check the requests after `TURNS`: the tool list grew at its end, every call was answered."""
     assert [request.tool_names for request in requests[:3]] == [
         (SEARCH,),

@@ -53,10 +53,7 @@ def test_example_lists_pinned_tools_and_finds_others() -> None:
     assert search_result["name"] == "get_weather"
     assert search_result["inputSchema"]["required"] == ["city"]
     arguments = {"city": "Rome"}
-    assert _call_tool(server, "call_tool", name="get_weather", arguments=arguments) == (
-        "sunny in Rome",
-        False,
-    )
+    assert _call_tool(server, "call_tool", name="get_weather", arguments=arguments) == ("sunny in Rome", False)
     assert _call_tool(server, "get_weather", city="Rome") == ("sunny in Rome", False)
 
 
@@ -77,9 +74,7 @@ def test_invalid_call_is_explained() -> None:
     assert failed
     assert _call_tool(server, "search_tools")[1]
     # Calling the search tool through the call tool works too.
-    text, failed = _call_tool(
-        server, "call_tool", name="search_tools", arguments={"query": "weather"}
-    )
+    text, failed = _call_tool(server, "call_tool", name="search_tools", arguments={"query": "weather"})
     assert not failed
     assert "get_weather" in text
 
@@ -105,11 +100,7 @@ def test_tool_names_and_result_format_can_be_chosen() -> None:
 
 
 def test_few_tools_are_all_listed() -> None:
-    assert _list_names(_server(office.tools()[:3])) == [
-        "get_weather",
-        "send_email",
-        "refund_charge",
-    ]
+    assert _list_names(_server(office.tools()[:3])) == ["get_weather", "send_email", "refund_charge"]
 
 
 def test_hidden_tool_is_neither_found_nor_called() -> None:

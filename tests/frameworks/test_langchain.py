@@ -78,9 +78,7 @@ def test_example_finds_its_tool_and_reports_errors() -> None:
 
 def test_example_works_in_an_event_loop() -> None:
     with ScriptedModel([*TURNS]) as model:
-        agent = create_agent(
-            _llm(model), TOOLS, middleware=[ToolcribMiddleware(engine=build_lexical_engine)]
-        )
+        agent = create_agent(_llm(model), TOOLS, middleware=[ToolcribMiddleware(engine=build_lexical_engine)])
         texts = asyncio.run(agent.ainvoke(ASKED))
         assert texts["messages"][-1].content == "It is sunny."
         assert_conversation(model.requests)
@@ -153,20 +151,13 @@ def test_stubs_have_no_parameters_and_hosted_tools_are_kept() -> None:
     requests = _run(turns, [hosted, *TOOLS], disclosure=Disclosure(tier="stub"))
     assert requests[0].tool_names[:2] == ("theirs", SEARCH)
     assert len(requests[0].tool_names) == len(TOOLS) + 2
-    parameters = {
-        item["function"]["name"]: item["function"]["parameters"]
-        for item in requests[1].body["tools"]
-    }
+    parameters = {item["function"]["name"]: item["function"]["parameters"] for item in requests[1].body["tools"]}
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")
 
 
 def test_least_recently_used_tools_are_evicted_with_a_note() -> None:
-    turns = [
-        Turn(search_call("weather", limit=1)),
-        Turn(search_call("refund", limit=1)),
-        Turn("Hi."),
-    ]
+    turns = [Turn(search_call("weather", limit=1)), Turn(search_call("refund", limit=1)), Turn("Hi.")]
     requests = _run(turns, budget=60)
     assert requests[2].tool_names == (SEARCH, "refund_charge")
     assert "put away" in requests[2].results[0]
@@ -196,9 +187,7 @@ def test_note_is_an_extra_part_and_absent_for_direct_results() -> None:
         turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall(name, {})), Turn("Done.")]
         with ScriptedModel(turns) as model:
             middleware = [ToolcribMiddleware(engine=build_lexical_engine, budget=1)]
-            agent = create_agent(
-                _llm(model), [*TOOLS, count_sheep, count_goats], middleware=middleware
-            )
+            agent = create_agent(_llm(model), [*TOOLS, count_sheep, count_goats], middleware=middleware)
             texts = agent.invoke(ASKED)["messages"]
             return [item.content for item in texts if isinstance(item, ToolMessage)]
 
@@ -223,10 +212,7 @@ def test_thread_stored_by_another_version_starts_a_new_session() -> None:
 
 
 def test_structured_output_works() -> None:
-    turns = [
-        Turn(search_call("weather", limit=1)),
-        Turn(ToolCall("WeatherForecast", {"city": "Rome"})),
-    ]
+    turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall("WeatherForecast", {"city": "Rome"}))]
     with ScriptedModel(turns) as model:
         agent = create_agent(
             _llm(model),

@@ -60,9 +60,7 @@ def test_example_finds_its_tool_and_isolates_threads() -> None:
 
 def test_thread_continues_with_a_new_agent() -> None:
     remaining = InMemorySaver()
-    with ScriptedModel(
-        [Turn(search_call("weather", limit=1)), Turn("Yes?"), Turn("Again.")]
-    ) as model:
+    with ScriptedModel([Turn(search_call("weather", limit=1)), Turn("Yes?"), Turn("Again.")]) as model:
         for _ in range(2):
             graph = create_agent(_llm(model), office.tools(), engine=build_lexical_engine)
             graph.compile(checkpointer=remaining).invoke(ASKED, _thread("1"))
@@ -80,9 +78,7 @@ def test_example_works_in_an_event_loop() -> None:
 def test_result_of_a_call_notes_evicted_tools() -> None:
     for invoke in (Pregel.invoke, lambda *state_tools: asyncio.run(Pregel.ainvoke(*state_tools))):
         with ScriptedModel(TIGHT_TURNS) as model:
-            graph = create_agent(
-                _llm(model), office.tools(), engine=build_lexical_engine, budget=SMALL_BUDGET
-            )
+            graph = create_agent(_llm(model), office.tools(), engine=build_lexical_engine, budget=SMALL_BUDGET)
             invoke(graph.compile(), ASKED)
             assert_eviction_is_noted(model.requests)
 
@@ -92,9 +88,7 @@ def test_rights_depend_on_the_run() -> None:
         return None if runtime.context == "chief" else lambda tool: tool.name != "refund_charge"
 
     with ScriptedModel([Turn(search_call("refund")), Turn(REFUND), Turn("Hi.")] * 2) as model:
-        agent = create_agent(
-            _llm(model), office.tools(), allowed=select_rights, engine=build_lexical_engine
-        ).compile()
+        agent = create_agent(_llm(model), office.tools(), allowed=select_rights, engine=build_lexical_engine).compile()
         for user in ("chief", "clerk"):
             agent.invoke(ASKED, context=user)
         requests = model.requests
@@ -107,8 +101,7 @@ def test_rights_depend_on_the_run() -> None:
 def test_tool_receives_injected_state() -> None:
     @tool
     def count_messages(
-        state: Annotated[dict[str, Any], InjectedState],
-        call: Annotated[str, InjectedToolCallId],
+        state: Annotated[dict[str, Any], InjectedState], call: Annotated[str, InjectedToolCallId]
     ) -> str:
         """Count the messages so far."""
         return f"{len(state['messages'])} messages in {call}"

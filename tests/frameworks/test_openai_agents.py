@@ -53,9 +53,7 @@ def _no_tracing() -> None:
     set_tracing_disabled(True)
 
 
-def _run(
-    turns: Iterable[Turn], act: Act, llm: Any = OpenAIResponsesModel
-) -> tuple[Any, Sequence[Request]]:
+def _run(turns: Iterable[Turn], act: Act, llm: Any = OpenAIResponsesModel) -> tuple[Any, Sequence[Request]]:
     async def within(url: str) -> Any:
         async with AsyncOpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client:
             return await act(llm("scripted", client))
@@ -65,9 +63,7 @@ def _run(
 
 
 def _agent(llm: Any, tools: Sequence[Any] = TOOLS, **options: Any) -> ToolcribAgent:
-    return ToolcribAgent(
-        "office", tools=[*tools], model=llm, engine=build_lexical_engine, **options
-    )
+    return ToolcribAgent("office", tools=[*tools], model=llm, engine=build_lexical_engine, **options)
 
 
 @pytest.mark.parametrize("api", [OpenAIResponsesModel, OpenAIChatCompletionsModel])
@@ -118,11 +114,7 @@ def test_provider_side_conversation_keeps_revealed_tools_within_a_run() -> None:
 
     turns = [Turn(search_call("weather", limit=1)), Turn(weather_call("Rome")), Turn("Sunny.")]
     _, requests = _run(turns, act)
-    assert [request.tool_names for request in requests] == [
-        (SEARCH,),
-        (SEARCH, "get_weather"),
-        (SEARCH, "get_weather"),
-    ]
+    assert [request.tool_names for request in requests] == [(SEARCH,), (SEARCH, "get_weather"), (SEARCH, "get_weather")]
     assert len(requests[2].body["input"]) == 1
 
 
@@ -184,24 +176,17 @@ def test_concurrent_runs_are_isolated() -> None:
 
     async def act(llm: Any) -> None:
         agent = _agent(llm)
-        await asyncio.gather(
-            *(Runner.run(agent, questions) for questions in ("weather", "refund a charge"))
-        )
+        await asyncio.gather(*(Runner.run(agent, questions) for questions in ("weather", "refund a charge")))
 
     _, requests = _run(script, act)  # type: ignore[arg-type]
     visible = {request.user_text: request.tool_names for request in requests if request.results}
-    assert visible == {
-        "weather": (SEARCH, "get_weather"),
-        "refund a charge": (SEARCH, "refund_charge"),
-    }
+    assert visible == {"weather": (SEARCH, "get_weather"), "refund a charge": (SEARCH, "refund_charge")}
 
 
 def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
     async def act(llm: Any) -> None:
         agent = _agent(llm, allowed=lambda run: lambda tool: tool.name not in run.context)
-        await Runner.run(
-            agent, office.TASK, context={"refund_charge"}, run_config=agent.run_config()
-        )
+        await Runner.run(agent, office.TASK, context={"refund_charge"}, run_config=agent.run_config())
 
     _, requests = _run([Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")], act)
     assert "refund_charge" not in found_names(requests[1])

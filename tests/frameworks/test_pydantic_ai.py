@@ -63,9 +63,7 @@ def _without_announcements(request: Request) -> Request:
     return replace(request, body={**request.body, "messages": remaining})
 
 
-def _run(
-    turns: Iterable[Turn], tools: Sequence[Any] = (), deps: Any = None, **options: Any
-) -> Sequence[Request]:
+def _run(turns: Iterable[Turn], tools: Sequence[Any] = (), deps: Any = None, **options: Any) -> Sequence[Request]:
     async def act(llm: Any) -> None:
         capability = ToolcribCapability(engine=build_lexical_engine, **options)
         agent = Agent(llm, tools=tools or office.tools(), capabilities=[capability])
@@ -87,10 +85,7 @@ def test_example_finds_its_tool_and_keeps_it(provider: Any) -> None:
 
     with ScriptedModel([*TURNS, Turn("Again."), Turn("New.")]) as model:
         asyncio.run(provider(model.url, act))
-        requests = [
-            item if item.wire.name == "anthropic" else _without_announcements(item)
-            for item in model.requests
-        ]
+        requests = [item if item.wire.name == "anthropic" else _without_announcements(item) for item in model.requests]
         assert_conversation(requests, field_error="Field required")
         assert model.requests[3].tool_names == (SEARCH, "get_weather", "refund_charge")
         assert model.requests[4].tool_names == (SEARCH,)
@@ -119,19 +114,12 @@ def test_concurrent_runs_are_isolated() -> None:
     async def act(llm: Any) -> None:
         capability = ToolcribCapability(engine=build_lexical_engine)
         agent = Agent(llm, tools=office.tools(), capabilities=[capability])
-        await asyncio.gather(
-            *(agent.run(prompts_seen) for prompts_seen in ("weather", "refund a charge"))
-        )
+        await asyncio.gather(*(agent.run(prompts_seen) for prompts_seen in ("weather", "refund a charge")))
 
     with ScriptedModel(script) as model:
         asyncio.run(_with_openai(model.url, act))
-        visible = {
-            request.user_text: request.tool_names for request in model.requests if request.results
-        }
-    assert visible == {
-        "weather": (SEARCH, "get_weather"),
-        "refund a charge": (SEARCH, "refund_charge"),
-    }
+        visible = {request.user_text: request.tool_names for request in model.requests if request.results}
+    assert visible == {"weather": (SEARCH, "get_weather"), "refund a charge": (SEARCH, "refund_charge")}
 
 
 def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
@@ -163,10 +151,7 @@ def test_each_call_of_a_turn_notes_its_evicted_tools() -> None:
     [
         ({"sheep": 7}, ['tool: {"sheep":7}', "user: To make room"]),
         (ToolReturn("Seven."), ["tool: Seven.\n\nTo make room"]),
-        (
-            ToolReturn([7], content="As ever."),
-            ["tool: [7]", "user: As ever.", "user: To make room"],
-        ),
+        (ToolReturn([7], content="As ever."), ["tool: [7]", "user: As ever.", "user: To make room"]),
     ],
 )
 def test_note_is_extra_content_for_non_text_results(returned: Any, expected: list[str]) -> None:
@@ -174,11 +159,7 @@ def test_note_is_extra_content_for_non_text_results(returned: Any, expected: lis
         """Count sheep."""
         return returned
 
-    turns = [
-        Turn(search_call("weather", limit=1)),
-        Turn(ToolCall("count_sheep", {})),
-        Turn("Done."),
-    ]
+    turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall("count_sheep", {})), Turn("Done.")]
     requests = _run(turns, [*office.tools(), count_sheep], budget=SMALL_BUDGET)
     messages = requests[2].body["messages"]
     after = next(at for at, item in enumerate(messages) if "count_sheep" in str(item)) + 1
@@ -215,10 +196,7 @@ def test_structured_output_works() -> None:
         agent = Agent(llm, tools=office.tools(), capabilities=[capability], output_type=Forecast)
         return (await agent.run(office.TASK)).output
 
-    turns = [
-        Turn(search_call("weather", limit=1)),
-        Turn(ToolCall("final_result", {"city": "Rome"})),
-    ]
+    turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall("final_result", {"city": "Rome"}))]
     with ScriptedModel(turns) as model:
         assert asyncio.run(_with_openai(model.url, act)) == Forecast(city="Rome")
         assert set(model.requests[1].tool_names) == {SEARCH, "get_weather", "final_result"}
@@ -228,10 +206,7 @@ def test_stubs_have_no_parameters() -> None:
     turns = [Turn(search_call("weather", limit=1)), Turn("Hi.")]
     requests = _run(turns, disclosure=Disclosure(tier="stub"))
     assert len(requests[1].tool_names) == len(office.tools()) + 1
-    parameters = {
-        item["function"]["name"]: item["function"]["parameters"]
-        for item in requests[1].body["tools"]
-    }
+    parameters = {item["function"]["name"]: item["function"]["parameters"] for item in requests[1].body["tools"]}
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")
 
@@ -239,10 +214,7 @@ def test_stubs_have_no_parameters() -> None:
 def test_tools_loaded_by_a_capability_are_left_alone() -> None:
     async def act(llm: Any) -> None:
         later = Capability(
-            id="accounts",
-            description="Accounts of users.",
-            tools=[Tool(_close_account)],
-            defer_loading=True,
+            id="accounts", description="Accounts of users.", tools=[Tool(_close_account)], defer_loading=True
         )
         capabilities = [ToolcribCapability(engine=build_lexical_engine), later]
         agent = Agent(llm, tools=office.tools(), capabilities=capabilities)

@@ -43,20 +43,14 @@ def _llm(model: ScriptedModel) -> Any:
 def _run(turns: Iterable[Turn], **options: Any) -> Sequence[Request]:
     with ScriptedModel(turns) as model:
         llm = _llm(model)
-        Agent(
-            llm=llm, tools=[*TOOLS, ToolcribSearchTool(engine=build_lexical_engine)], **options
-        ).run(office.TASK)
+        Agent(llm=llm, tools=[*TOOLS, ToolcribSearchTool(engine=build_lexical_engine)], **options).run(office.TASK)
         return model.requests
 
 
 def test_example_loads_found_and_called_tools() -> None:
     last = office.COUNTRIES[-1]
     by_need = f"yearly sales in {last}"
-    turns = [
-        Turn(_search(by_need, limit=1)),
-        Turn(ToolCall(f"sales_in_{last.lower()}", {"year": 2026})),
-        Turn("Done."),
-    ]
+    turns = [Turn(_search(by_need, limit=1)), Turn(ToolCall(f"sales_in_{last.lower()}", {"year": 2026})), Turn("Done.")]
     with ScriptedModel(turns) as model:
         agent = with_shipit_agent.agent(_llm(model))
         assert agent.run(office.TASK).output == "Done."

@@ -49,9 +49,7 @@ def test_alternating_users_do_not_rebuild_the_engine() -> None:
 
 
 def test_user_with_few_tools_sees_all_of_them() -> None:
-    index = FrameworkToolIndex(
-        disclosure=Disclosure(Activation(tools=3)), engine=build_lexical_engine
-    )
+    index = FrameworkToolIndex(disclosure=Disclosure(Activation(tools=3)), engine=build_lexical_engine)
     assert index.build_turn_handler([MAIL, RAIN, REFUND]).plan.is_active
     assert not index.build_turn_handler([MAIL]).plan.is_active
 
@@ -60,9 +58,7 @@ def test_changed_tool_is_found_in_its_new_form() -> None:
     index = _build_index()
     before = index.build_turn_handler([MAIL])
     changed = Tool("send_mail", "Post a letter.")
-    assert [hit.tool for hit in index.build_turn_handler([changed]).search("letter", 5)] == [
-        changed
-    ]
+    assert [hit.tool for hit in index.build_turn_handler([changed]).search("letter", 5)] == [changed]
     assert [hit.tool for hit in before.search("e-mail", 5)] == [MAIL]
 
 
@@ -74,9 +70,7 @@ def test_names_are_those_the_framework_sends(name: str) -> None:
     assert [item["name"] for item in json.loads(answer.text)["found"]] == [name]
 
 
-@pytest.mark.parametrize(
-    "allowed", [{"send_mail"}, "send_mail", lambda tool: tool.name == "send_mail"]
-)
+@pytest.mark.parametrize("allowed", [{"send_mail"}, "send_mail", lambda tool: tool.name == "send_mail"])
 def test_rights_and_listed_tools_both_apply(allowed: object) -> None:
     handler = _build_index().build_turn_handler([MAIL, RAIN], allowed)  # type: ignore[arg-type]
     assert handler.find_tool("send_mail") == MAIL
@@ -85,9 +79,7 @@ def test_rights_and_listed_tools_both_apply(allowed: object) -> None:
     assert handler.plan.deferred_tools == (MAIL,)
 
 
-def test_unlisted_tools_are_dropped_at_the_limit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_unlisted_tools_are_dropped_at_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_INDEXED_TOOLS", 3)
     counter = EngineCounter()
     index = _build_index(counter)

@@ -19,9 +19,7 @@ WAIT_SECONDS = 20.0
 def running_app(app: Callable[..., Any]) -> Iterator[int]:
     """Serve an application and yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(
-        uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2)
-    )
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2))
     thread = Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:
@@ -62,16 +60,12 @@ def read_response(connection: socket.socket) -> RawResponse:
     return RawResponse(int(first.split(" ")[1]), headers, body)
 
 
-def send_request(
-    port: int, *headers: str, path: str = "/mcp", method: str = "POST", body: str = ""
-) -> RawResponse:
+def send_request(port: int, *headers: str, path: str = "/mcp", method: str = "POST", body: str = "") -> RawResponse:
     """Send a request and return its response. A valid Host header is added if missing."""
     lines = [f"{method} {path} HTTP/1.1", "Connection: close", *headers]
     if not any(header.lower().startswith("host:") for header in headers):
         lines.append(f"Host: 127.0.0.1:{port}")
-    if body and not any(
-        header.lower().startswith(("content-length", "transfer")) for header in headers
-    ):
+    if body and not any(header.lower().startswith(("content-length", "transfer")) for header in headers):
         lines.append(f"Content-Length: {len(body)}")
     with connect(port) as connection:
         connection.sendall(("\r\n".join(lines) + "\r\n\r\n" + body).encode("latin-1"))

@@ -40,22 +40,13 @@ CONFIG: dict[str, Any] = {
     },
     "toolSearch": {"maxToolsLimit": 2, "mode": "search"},
     "profiles": {"writer": {"servers": ["office"], "confidentFrom": 1.0}},
-    "auth": {
-        "keys": [
-            {"key": ADMIN, "name": "admin"},
-            {"key": WRITER, "name": "writer", "profile": "writer"},
-        ]
-    },
+    "auth": {"keys": [{"key": ADMIN, "name": "admin"}, {"key": WRITER, "name": "writer", "profile": "writer"}]},
 }
 HELLO = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "test", "version": "1"},
-    },
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}},
 }
 
 
@@ -78,9 +69,7 @@ def gateway(folder: Path) -> Iterator[GatewayProcess]:
         yield gateway
 
 
-@pytest.mark.parametrize(
-    "path", ["/mcp", "/mcp/p/writer", "/api/servers", "/api/tools", "/metrics", "/openapi.json"]
-)
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/p/writer", "/api/servers", "/api/tools", "/metrics", "/openapi.json"])
 def test_request_without_a_key_is_rejected(gateway: GatewayProcess, path: str) -> None:
     reply = gateway.request(path)
     assert reply.status == 401
@@ -88,9 +77,7 @@ def test_request_without_a_key_is_rejected(gateway: GatewayProcess, path: str) -
     assert gateway.request(path, "a-key-of-nobody").status == 401
 
 
-def test_health_is_public_but_its_reasons_need_a_key(
-    gateway: GatewayProcess,
-) -> None:
+def test_health_is_public_but_its_reasons_need_a_key(gateway: GatewayProcess) -> None:
     assert gateway.request("/health").json == {"status": "degraded", "reasons": []}
     health = gateway.request("/health", ADMIN).json
     assert health["status"] == "degraded"
@@ -198,13 +185,9 @@ def test_prometheus_metrics_count_calls_and_searches(gateway: GatewayProcess) ->
     assert before['toolcrib_servers{state="started"}'] == 2
     assert before["toolcrib_servers_unreachable"] == 1
     assert before['toolcrib_tools{server="office"}'] == 3
-    gateway.request(
-        "/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"})
-    )
+    gateway.request("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
     gateway.request("/mcp", ADMIN, request("tools/call", name="office___fail", arguments={}))
-    gateway.request(
-        "/mcp", ADMIN, request("tools/call", name="search_tools", arguments={"query": "x"})
-    )
+    gateway.request("/mcp", ADMIN, request("tools/call", name="search_tools", arguments={"query": "x"}))
     after = figures()
     for name, more in {
         'toolcrib_calls_total{server="office"}': 2,
@@ -247,9 +230,7 @@ def test_log_is_json_without_secrets(gateway: GatewayProcess) -> None:
         lines = gateway.read_log().splitlines()
         events[:] = [json.loads(line) for line in lines if line.startswith("{")]
         return any(
-            event["message"].startswith("GET /api/tools")
-            and event["principal"] == "admin"
-            and event["request_id"]
+            event["message"].startswith("GET /api/tools") and event["principal"] == "admin" and event["request_id"]
             for event in events
         )
 
@@ -270,13 +251,9 @@ def _is_rejected(gateway: GatewayProcess, key: str) -> bool:
         return False
 
 
-def test_configuration_change_takes_effect_immediately(
-    gateway: GatewayProcess, folder: Path
-) -> None:
+def test_configuration_change_takes_effect_immediately(gateway: GatewayProcess, folder: Path) -> None:
     path = folder / "toolcrib.json"
-    gateway.request(
-        "/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"})
-    )
+    gateway.request("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
     servers = {"office": CONFIG["mcpServers"]["office"], "new": server_entry("ping", tag="new")}
     write_json(path, {**CONFIG, "mcpServers": servers})
     wait_until(lambda: gateway.servers(ADMIN).get("new", {}).get("state") == "started")
@@ -299,10 +276,7 @@ def test_configuration_change_takes_effect_immediately(
     assert notice in gateway.request("/health", ADMIN).json["reasons"]
     assert gateway.request("/health", WRITER).json["reasons"] == []
     shown = subprocess.run(
-        [*COMMAND, "status", "--url", gateway.url, "--key", ADMIN],
-        env=environment(),
-        capture_output=True,
-        text=True,
+        [*COMMAND, "status", "--url", gateway.url, "--key", ADMIN], env=environment(), capture_output=True, text=True
     )
     assert f"! {notice}" in shown.stdout, shown.stderr
     assert notice in gateway.read_log()
@@ -318,9 +292,7 @@ def test_configuration_change_takes_effect_immediately(
     (notice,) = gateway.request("/api/stats", ADMIN).json["notices"]
     assert notice.startswith("the edited configuration is not used")
 
-    write_json(
-        path, {**CONFIG, "mcpServers": {"office": server_entry("echo", "other", tag="office")}}
-    )
+    write_json(path, {**CONFIG, "mcpServers": {"office": server_entry("echo", "other", tag="office")}})
     wait_until(lambda: list(gateway.servers(ADMIN)) == ["office"])
     wait_until(lambda: gateway.servers(ADMIN)["office"]["tools"] == 2)
     assert gateway.request("/api/search?query=new___ping", ADMIN).json["confident"] is False

@@ -39,9 +39,7 @@ def model() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture(scope="module")
-def gateway(
-    model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[GatewayProcess]:
+def gateway(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("models")
     config = {
         "models": {
@@ -49,12 +47,7 @@ def gateway(
             "land": {"api": "openai", "url": model.url, "key": "own-key-of-land"},
         },
         "modelGateway": {"thresholdTools": 3},
-        "auth": {
-            "keys": [
-                {"key": ADMIN, "name": "admin"},
-                {"key": PLAIN, "name": "plain", "toolSearch": "off"},
-            ]
-        },
+        "auth": {"keys": [{"key": ADMIN, "name": "admin"}, {"key": PLAIN, "name": "plain", "toolSearch": "off"}]},
     }
     path = write_json(folder / "toolcrib.json", config)
     with running_gateway(folder, "--config", str(path), "--json-log") as gateway:
@@ -73,9 +66,7 @@ def gateway(
         "/v1/openapi.json",
     ],
 )
-def test_llm_request_without_a_key_is_rejected(
-    gateway: GatewayProcess, model: ScriptedModel, path: str
-) -> None:
+def test_llm_request_without_a_key_is_rejected(gateway: GatewayProcess, model: ScriptedModel, path: str) -> None:
     asked = len(model.requests)
     is_asked_for = path in ("/v1/models", "/v1/openapi.json", "/v1/responses/resp_1")
     body = None if is_asked_for else {"model": "m"}
@@ -99,11 +90,7 @@ def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
             tools=[BM25, *HARBOUR],  # type: ignore[list-item]
             extra_headers=headers,
         )
-    assert [block.type for block in said.content] == [
-        "server_tool_use",
-        "tool_search_tool_result",
-        "tool_use",
-    ]
+    assert [block.type for block in said.content] == ["server_tool_use", "tool_search_tool_result", "tool_use"]
     assert said.content[0].caller.type == "direct"
     with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=ADMIN, max_retries=0) as client2:
         tools: Any = functions()
@@ -124,27 +111,15 @@ def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
 def test_tool_search_switch_of_a_key_is_overridden_by_the_request(
     gateway: GatewayProcess, model: ScriptedModel
 ) -> None:
-    body = {
-        "model": "m",
-        "messages": [{"role": "user", "content": "A dollar?"}],
-        "tools": chat_functions(),
-    }
+    body = {"model": "m", "messages": [{"role": "user", "content": "A dollar?"}], "tools": chat_functions()}
     treated = [
-        gateway.request("/v1/chat/completions", key, body, **headers).headers[
-            "x-toolcrib-treatment"
-        ]
-        for key, headers in (
-            (ADMIN, {}),
-            (PLAIN, {}),
-            (PLAIN, {"x_toolcrib_tool_search": "on"}),
-        )
+        gateway.request("/v1/chat/completions", key, body, **headers).headers["x-toolcrib-treatment"]
+        for key, headers in ((ADMIN, {}), (PLAIN, {}), (PLAIN, {"x_toolcrib_tool_search": "on"}))
     ]
     assert treated == ["transparent", "off", "transparent"]
 
 
-def test_saved_tokens_are_in_the_metrics_and_the_status(
-    gateway: GatewayProcess, tmp_path: Path
-) -> None:
+def test_saved_tokens_are_in_the_metrics_and_the_status(gateway: GatewayProcess, tmp_path: Path) -> None:
     body = {"model": "m", "input": "A dollar?", "tools": functions()}
     saved = int(gateway.request("/v1/responses", ADMIN, body).headers["x-toolcrib-tokens-saved"])
     assert saved > 0
@@ -168,11 +143,7 @@ def test_saved_tokens_are_in_the_metrics_and_the_status(
 
 
 def test_token_count_and_openapi_are_served(gateway: GatewayProcess) -> None:
-    body = {
-        "model": "m",
-        "messages": [{"role": "user", "content": "Tide?"}],
-        "tools": [BM25, *HARBOUR],
-    }
+    body = {"model": "m", "messages": [{"role": "user", "content": "Tide?"}], "tools": [BM25, *HARBOUR]}
     shown = {**body, "tools": [{**tool, "defer_loading": False} for tool in HARBOUR]}
     held, all_shown = (
         gateway.request("/v1/messages/count_tokens", ADMIN, one).json["input_tokens"]

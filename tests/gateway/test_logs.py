@@ -10,13 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.gateway.logs import (
-    MAX_MESSAGE_CHARS,
-    JsonFormatter,
-    Redactor,
-    request_id,
-    start_logging,
-)
+from toolcrib.gateway.logs import MAX_MESSAGE_CHARS, JsonFormatter, Redactor, request_id, start_logging
 
 SECRET = 'hunter2/"secret"&more'
 LOG = logging.getLogger("toolcrib.test")

@@ -24,10 +24,7 @@ RIGHT = "right-secret-of-ci"
 
 Keys = tuple[ApiKey, ...]
 
-KEYS: Keys = (
-    ApiKey.from_secret("another-secret"),
-    ApiKey.from_secret(RIGHT, "writer", "ci"),
-)
+KEYS: Keys = (ApiKey.from_secret("another-secret"), ApiKey.from_secret(RIGHT, "writer", "ci"))
 
 
 def _http(host: str = "127.0.0.1", **settings: Any) -> HttpConfig:
@@ -64,9 +61,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 
 @contextmanager
-def serve_protected(
-    http: HttpConfig | None = None, keys: Keys = (), **options: Any
-) -> Iterator[int]:
+def serve_protected(http: HttpConfig | None = None, keys: Keys = (), **options: Any) -> Iterator[int]:
     """Serve `echo` behind the middleware and yield its port."""
     app = SecurityMiddleware(echo, http or _http(), lambda: keys, **options)
     with running_app(app) as port:
@@ -76,10 +71,7 @@ def serve_protected(
 @pytest.fixture(scope="module")
 def plain() -> Iterator[int]:
     with serve_protected(
-        _http(
-            allowed_hosts=("crib.example", "*.inner.example"),
-            allowed_origins=("https://page.example",),
-        )
+        _http(allowed_hosts=("crib.example", "*.inner.example"), allowed_origins=("https://page.example",))
     ) as port:
         yield port
 
@@ -99,15 +91,7 @@ def _is_rejected(response: RawResponse, status: int, remedy: str) -> bool:
 
 @pytest.mark.parametrize(
     "host",
-    [
-        "127.0.0.1",
-        "localhost:{port}",
-        "LOCALHOST",
-        "[::1]:9",
-        "crib.example",
-        "Crib.Example.:80",
-        "a.b.inner.example",
-    ],
+    ["127.0.0.1", "localhost:{port}", "LOCALHOST", "[::1]:9", "crib.example", "Crib.Example.:80", "a.b.inner.example"],
 )
 def test_local_and_configured_hosts_are_accepted(plain: int, host: str) -> None:
     assert send_request(plain, f"Host: {host.format(port=plain)}").status == 200
@@ -138,8 +122,7 @@ def test_two_host_headers_are_rejected(plain: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "origin",
-    ["https://page.example", "http://localhost:3000", "http://127.0.0.1:{port}", "http://[::1]"],
+    "origin", ["https://page.example", "http://localhost:3000", "http://127.0.0.1:{port}", "http://[::1]"]
 )
 def test_local_and_configured_origins_are_accepted(plain: int, origin: str) -> None:
     origin = origin.format(port=plain)
@@ -186,10 +169,7 @@ def test_preflight_request_needs_no_key(protected_port: int) -> None:
     assert "POST" in response.headers["access-control-allow-methods"]
     assert (
         send_request(
-            protected_port,
-            "Origin: https://evil.example",
-            "Access-Control-Request-Method: POST",
-            method="OPTIONS",
+            protected_port, "Origin: https://evil.example", "Access-Control-Request-Method: POST", method="OPTIONS"
         ).status
         == 403
     )
@@ -197,12 +177,9 @@ def test_preflight_request_needs_no_key(protected_port: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "header",
-    [f"Authorization: Bearer {RIGHT}", f"authorization: bearer   {RIGHT} ", f"X-API-Key: {RIGHT}"],
+    "header", [f"Authorization: Bearer {RIGHT}", f"authorization: bearer   {RIGHT} ", f"X-API-Key: {RIGHT}"]
 )
-def test_valid_key_identifies_the_principal_and_is_not_forwarded(
-    protected_port: int, header: str
-) -> None:
+def test_valid_key_identifies_the_principal_and_is_not_forwarded(protected_port: int, header: str) -> None:
     response = send_request(protected_port, header, "X-Other: kept")
     assert response.json["principal"] == ["ci", "writer"]
     assert "x-other" in response.json["headers"]
@@ -222,9 +199,7 @@ def test_whitespace_around_header_values_is_removed() -> None:
 
 
 def test_other_credentials_are_forwarded(protected_port: int) -> None:
-    response = send_request(
-        protected_port, f"X-API-Key: {RIGHT}", "Authorization: Bearer of-the-model-provider"
-    )
+    response = send_request(protected_port, f"X-API-Key: {RIGHT}", "Authorization: Bearer of-the-model-provider")
     assert response.json["principal"] == ["ci", "writer"]
     assert "authorization" in response.json["headers"]
 
@@ -261,10 +236,7 @@ def test_request_without_a_valid_key_is_rejected(protected_port: int, headers: l
 
 
 def test_only_the_health_path_needs_no_key(protected_port: int) -> None:
-    assert send_request(protected_port, path="/health", method="GET").json["principal"] == [
-        "anyone",
-        None,
-    ]
+    assert send_request(protected_port, path="/health", method="GET").json["principal"] == ["anyone", None]
     assert send_request(protected_port, path="/health/more", method="GET").status == 401
     assert send_request(protected_port, path="//health", method="GET").status == 401
 
@@ -280,13 +252,9 @@ def test_removing_a_key_ends_its_streams() -> None:
         await send({"type": "http.response.body", "body": b"after ", "more_body": True})
         await send({"type": "http.response.body", "body": b"end"})
 
-    with (
-        running_app(SecurityMiddleware(stream, _http(), lambda: keys)) as port,
-        connect(port) as wire,
-    ):
+    with running_app(SecurityMiddleware(stream, _http(), lambda: keys)) as port, connect(port) as wire:
         wire.sendall(
-            b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
-            b"x-api-key: %b\r\n\r\n" % RIGHT.encode()
+            b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nx-api-key: %b\r\n\r\n" % RIGHT.encode()
         )
         received = b""
         while b"before" not in received:
@@ -307,9 +275,7 @@ def test_body_within_the_limit_is_forwarded(plain: int) -> None:
 @pytest.mark.parametrize("length", ["1001", "99999999999999999999999", "999999999999"])
 def test_body_with_a_too_large_content_length_is_rejected(plain: int, length: str) -> None:
     with connect(plain) as connection:
-        connection.sendall(
-            f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()
-        )
+        connection.sendall(f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode())
         response = read_response(connection)
     assert response.status == 400 or _is_rejected(response, 413, "1,000 bytes")
 
@@ -340,9 +306,7 @@ def test_slow_body_times_out() -> None:
             serve_protected(body_idle_timeout_seconds=idle, body_timeout_seconds=total) as port,
             connect(port) as connection,
         ):
-            connection.sendall(
-                b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx"
-            )
+            connection.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nx")
             assert _is_rejected(read_response(connection), 408, "send it faster")
 
 
@@ -359,22 +323,14 @@ def test_rate_limit_response_has_a_retry_after_header() -> None:
 
 def test_every_response_has_a_request_id(plain: int) -> None:
     assert send_request(plain, "X-Request-Id: mine-7").headers["x-request-id"] == "mine-7"
-    made = [
-        send_request(plain, *headers).headers["x-request-id"]
-        for headers in ([], ["X-Request-Id: a b"])
-    ]
+    made = [send_request(plain, *headers).headers["x-request-id"] for headers in ([], ["X-Request-Id: a b"])]
     assert all(len(id) == 16 for id in made)
     assert send_request(plain, "Host: evil.example").headers["x-request-id"]
 
 
-def test_requests_are_counted_and_logged_without_keys(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_requests_are_counted_and_logged_without_keys(caplog: pytest.LogCaptureFixture) -> None:
     metrics = MetricsRegistry()
-    with (
-        caplog.at_level(logging.INFO, "toolcrib.access"),
-        serve_protected(keys=KEYS, metrics=metrics) as port,
-    ):
+    with caplog.at_level(logging.INFO, "toolcrib.access"), serve_protected(keys=KEYS, metrics=metrics) as port:
         send_request(port, f"X-API-Key: {RIGHT}", path="/mcp/p/writer?key=x")
         send_request(port, path="/v1/messages")
         send_request(port, path="/\x1b[31mnowhere".replace("\x1b", "%1b"))
@@ -383,14 +339,8 @@ def test_requests_are_counted_and_logged_without_keys(
     assert 'toolcrib_http_requests_total{door="/v1/messages",status="401"} 1.0' in text
     assert 'toolcrib_http_requests_total{door="other",status="401"} 1.0' in text
     assert 'toolcrib_http_seconds_count{door="/mcp"} 1.0' in text
-    messages = [
-        record.getMessage() for record in caplog.records if record.name == "toolcrib.access"
-    ]
-    assert messages == [
-        "POST /mcp/p/writer 200",
-        "POST /v1/messages 401",
-        "POST /\\x1b[31mnowhere 401",
-    ]
+    messages = [record.getMessage() for record in caplog.records if record.name == "toolcrib.access"]
+    assert messages == ["POST /mcp/p/writer 200", "POST /v1/messages 401", "POST /\\x1b[31mnowhere 401"]
     assert RIGHT not in caplog.text
 
 
@@ -418,10 +368,5 @@ def test_gateway_on_the_network_accepts_addresses_and_configured_hosts() -> None
             assert send_request(port, header, f"Host: {host}").status == 200
         for host in ("evil.example", "crib.example", "crib.example:1"):
             assert send_request(port, header, f"Host: {host}").status == 403
-    with serve_protected(
-        _http("0.0.0.0", allowed_hosts=("*",), allowed_origins=("*",)), KEYS
-    ) as port:
-        assert (
-            send_request(port, header, "Host: any.example", "Origin: https://any.example").status
-            == 200
-        )
+    with serve_protected(_http("0.0.0.0", allowed_hosts=("*",), allowed_origins=("*",)), KEYS) as port:
+        assert send_request(port, header, "Host: any.example", "Origin: https://any.example").status == 200

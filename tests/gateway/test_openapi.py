@@ -19,12 +19,7 @@ from tests.gateway.llm.serving import RunningLlmGateway, running_llm_gateway
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib import __version__
-from toolcrib.config.settings import (
-    LlmApi,
-    LlmGatewayConfig,
-    LlmSearchSwitch,
-    LlmUpstreamConfig,
-)
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.routes import build_llm_routes
 from toolcrib.gateway.mcp.admin.api import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
@@ -114,9 +109,7 @@ def test_description_is_valid_openapi(api: Literal["admin", "llm"]) -> None:
     validator.validate(load_openapi(api))
 
 
-@pytest.mark.skipif(
-    not os.environ.get(FUZZ), reason=f"takes minutes; install toolcrib[fuzz] and set {FUZZ} to 1"
-)
+@pytest.mark.skipif(not os.environ.get(FUZZ), reason=f"takes minutes; install toolcrib[fuzz] and set {FUZZ} to 1")
 @pytest.mark.filterwarnings("default")
 def test_fuzzing_finds_no_unexpected_status(gateway: RunningLlmGateway) -> None:
     schemathesis: Any = importlib.import_module("schemathesis")
@@ -126,11 +119,7 @@ def test_fuzzing_finds_no_unexpected_status(gateway: RunningLlmGateway) -> None:
     statuses: set[int] = set()
     for operation in schema.get_all_operations():
 
-        @settings(
-            max_examples=max(25, examples),
-            deadline=None,
-            suppress_health_check=list(HealthCheck),
-        )
+        @settings(max_examples=max(25, examples), deadline=None, suppress_health_check=list(HealthCheck))
         @given(case=operation.ok().as_strategy())
         def run(case: Any) -> None:
             response = case.call(timeout=60)

@@ -51,9 +51,7 @@ print(*sorted(set(sys.modules) - before))
 
 
 def test_search_imports_no_io_modules() -> None:
-    printed = subprocess.run(
-        [sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True
-    ).stdout
+    printed = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, check=True).stdout
     imported = printed.split()
     assert "toolcrib.search.engine" in imported
     assert not set(imported) & set(_IO_MODULES)
@@ -61,7 +59,5 @@ def test_search_imports_no_io_modules() -> None:
 
 def test_importing_the_package_does_not_import_numpy() -> None:
     script = "import sys; import toolcrib; print('numpy' in sys.modules)"
-    printed = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout
+    printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "False"

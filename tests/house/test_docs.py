@@ -38,9 +38,7 @@ def _read(path: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if _PYTHON.search(_read(p))], ids=_name)
-def test_every_python_block_runs(
-    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_python_block_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in _NEEDS.findall(_read(page)):
         pytest.importorskip(module, reason=f"{module} is not installed")
     monkeypatch.chdir(tmp_path)
@@ -59,9 +57,7 @@ def _configurations(page: Path) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("page", [p for p in PAGES if _configurations(p)], ids=_name)
 def test_every_configuration_is_valid(page: Path) -> None:
     for document in _configurations(page):
-        parse_config(
-            document, {name: f"a secret of {name}" for name in collect_required_variables(document)}
-        )
+        parse_config(document, {name: f"a secret of {name}" for name in collect_required_variables(document)})
 
 
 def test_readme_shows_a_configuration() -> None:

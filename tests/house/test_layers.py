@@ -46,11 +46,7 @@ CASES = [
     ("search/lexical/fuzzy.py", "import toolcrib.search.dense.index", "Layers of search"),
     ("search/new_module.py", "", "Layers of search"),
     ("gateway/metrics.py", "import toolcrib.gateway.middleware", "Layers of the gateway"),
-    (
-        "gateway/mcp/upstream/connection.py",
-        "import toolcrib.gateway.mcp.server.router",
-        "Layers of the MCP gateway",
-    ),
+    ("gateway/mcp/upstream/connection.py", "import toolcrib.gateway.mcp.server.router", "Layers of the MCP gateway"),
     (
         "gateway/llm/openai_chat/endpoint.py",
         "import toolcrib.gateway.llm.openai_responses.tools",
@@ -58,16 +54,8 @@ CASES = [
     ),
     ("search/lexical/terms.py", "import toolcrib.search.lexical.ranker", "No import cycles"),
     ("storage/store.py", "import toolcrib.storage.sqlite", "No import cycles"),
-    (
-        "agent/openai_chat.py",
-        "import toolcrib.agent.anthropic",
-        "Agent providers are independent",
-    ),
-    (
-        "frameworks/langchain.py",
-        "import toolcrib.frameworks.langgraph",
-        "Frameworks are independent",
-    ),
+    ("agent/openai_chat.py", "import toolcrib.agent.anthropic", "Agent providers are independent"),
+    ("frameworks/langchain.py", "import toolcrib.frameworks.langgraph", "Frameworks are independent"),
     ("profiles/shipit.py", "import toolcrib.profiles.everruns", "Profiles are independent"),
     ("core/catalog.py", "import socket", "Pure packages"),
     ("search/engine.py", "import subprocess", "Pure packages"),
@@ -77,9 +65,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("module", "line", "contract"), CASES)
-def test_violation_breaks_the_contract(
-    package_copy: Path, module: str, line: str, contract: str
-) -> None:
+def test_violation_breaks_the_contract(package_copy: Path, module: str, line: str, contract: str) -> None:
     path = package_copy / "src" / "toolcrib" / module
     with path.open("a", encoding="utf-8") as file:
         file.write(f"\n{line}\n")

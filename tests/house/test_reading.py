@@ -51,9 +51,7 @@ def test_prose_has_few_house_idioms(folder: str) -> None:
 
 
 def test_measuring_counts_names_and_prose(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(
-        'class A:\n    """Told by somebody."""\n\n    def kept(self): ...\n'
-    )
+    (tmp_path / "a.py").write_text('class A:\n    """Told by somebody."""\n\n    def kept(self): ...\n')
     (tmp_path / "b.py").write_text("class _A:\n    # Return whatever is said.\n    x = 1\n")
     figures = measure(tmp_path)
     assert figures.shared_class_names == ["A"]

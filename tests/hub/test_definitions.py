@@ -25,9 +25,7 @@ def test_usable_definition_is_kept_unchanged() -> None:
 
 def test_unusable_definition_is_reported_and_does_not_affect_others() -> None:
     good = {"name": "good"}
-    parsed = parse_definitions(
-        [None, {}, {"name": 7}, good, {**good, "title": "Again"}], server="s"
-    )
+    parsed = parse_definitions([None, {}, {"name": 7}, good, {**good, "title": "Again"}], server="s")
     assert [definition.name for definition in parsed.definitions] == ["good"]
     assert len(parsed.problems) == 4
     assert parsed.problems[0] == "tool 1 is not an object"

@@ -37,13 +37,9 @@ def _open_hub(config: GatewayConfig) -> Hub:
     return hub
 
 
-def test_queries_and_tools_are_embedded_with_prefixes_and_tools_only_once(
-    tmp_path: Path,
-) -> None:
+def test_queries_and_tools_are_embedded_with_prefixes_and_tools_only_once(tmp_path: Path) -> None:
     with serve_endpoint() as endpoint:
-        config = _build_config(
-            tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2
-        )
+        config = _build_config(tmp_path, endpoint, queryPrefix="q: ", toolPrefix="t: ", dimensions=2)
         with closing(_open_hub(config)) as hub:
             hub.get_view().engine.search("reimburse the buyer")
             assert hub.embedder_error == ""

@@ -25,15 +25,9 @@ def test_unchanged_tools_are_not_indexed_again() -> None:
     hub.update_server(SERVER, build_manifest(SERVER, map(build_definition, range(5)), DETAILS))
     before = {tool.id: tool for tool in hub.engine.catalog}
 
-    relisted = [
-        *map(build_definition, range(4)),
-        build_definition(4, "Sell a thing again."),
-        build_definition(5),
-    ]
+    relisted = [*map(build_definition, range(4)), build_definition(4, "Sell a thing again."), build_definition(5)]
     hub.update_server(SERVER, build_manifest(SERVER, relisted, DETAILS))
     after = {tool.id: tool for tool in hub.engine.catalog}
     hub.close()
 
-    assert [id for id in before if after.get(id) is before[id]] == [
-        f"shop___sell_{number}" for number in range(4)
-    ]
+    assert [id for id in before if after.get(id) is before[id]] == [f"shop___sell_{number}" for number in range(4)]

@@ -20,14 +20,10 @@ TOOLS = [
 
 
 def _build_config(folder: Path) -> GatewayConfig:
-    return GatewayConfig(
-        servers={"shop": SERVER}, store="sqlite:///shop.db", path=folder / "toolcrib.json"
-    )
+    return GatewayConfig(servers={"shop": SERVER}, store="sqlite:///shop.db", path=folder / "toolcrib.json")
 
 
-def test_embeddings_are_kept_across_a_restart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_embeddings_are_kept_across_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = open_hub(_build_config(tmp_path))
     first.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
     assert first.engine.warm_up() == 0
@@ -46,9 +42,7 @@ def test_embeddings_are_kept_across_a_restart(
     again.close()
 
 
-def test_damaged_embedding_cache_is_rebuilt(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_embedding_cache_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / f"shop{VECTORS_SUFFIX}").write_bytes(b"not a database" * 1000)
     hub = open_hub(_build_config(tmp_path))
     hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))

@@ -13,19 +13,9 @@ from toolcrib.adapters import anthropic
 from toolcrib.core.tool import Tool
 from toolcrib.errors import UnknownTool
 from toolcrib.profiles import claude
-from toolcrib.profiles.claude import (
-    BM25,
-    EDITION_2025,
-    EDITION_2026,
-    REGEX,
-    ClaudeToolSearch,
-    Edition,
-)
+from toolcrib.profiles.claude import BM25, EDITION_2025, EDITION_2026, REGEX, ClaudeToolSearch, Edition
 
-READINGS = {
-    "seed_name_or_description_case_sensitive": EDITION_2025,
-    "current_all_fields_ignore_case": EDITION_2026,
-}
+READINGS = {"seed_name_or_description_case_sensitive": EDITION_2025, "current_all_fields_ignore_case": EDITION_2026}
 
 
 def tool(name: str, description: str = "", **arguments: str) -> Tool:
@@ -67,11 +57,7 @@ def by_words(query: object, edition: Edition = EDITION_2026, **more: Any) -> dic
 
 
 def recorded_tools() -> list[Tool]:
-    return [
-        item
-        for entry in load_golden("anthropic")["catalog"]
-        for item in anthropic.tools_from_wire(entry)
-    ]
+    return [item for entry in load_golden("anthropic")["catalog"] for item in anthropic.tools_from_wire(entry)]
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "regex_vectors"))
@@ -95,9 +81,7 @@ def test_catastrophic_pattern_is_answered(vector: dict[str, Any], edition: Editi
     search = ClaudeToolSearch([Tool("hazard", vector["text"])], edition)
     content = search.search(REGEX, {"pattern": vector["pattern"]})
     if content["type"] == "tool_search_tool_result_error":
-        assert error(content) == (
-            "unavailable" if edition is EDITION_2025 else "execution_time_exceeded"
-        )
+        assert error(content) == ("unavailable" if edition is EDITION_2025 else "execution_time_exceeded")
 
 
 @pytest.mark.parametrize("vector", golden_vectors("anthropic", "request_vectors"))
@@ -267,9 +251,7 @@ def test_query_length_limit_is_inclusive(name: str, most: int) -> None:
     key = claude.VARIANTS[name].keys[0]
     assert names(ClaudeToolSearch(HARBOUR).search(name, {key: "x" * most})) == []
     for edition, code in ((EDITION_2025, "pattern_too_long"), (EDITION_2026, "invalid_tool_input")):
-        assert (
-            error(ClaudeToolSearch(HARBOUR, edition).search(name, {key: "x" * (most + 1)})) == code
-        )
+        assert error(ClaudeToolSearch(HARBOUR, edition).search(name, {key: "x" * (most + 1)})) == code
 
 
 @pytest.mark.parametrize("query", [None, 7, ["boat"]])
@@ -361,16 +343,10 @@ def test_2025_edition_refuses_input_examples(body: dict[str, Any]) -> None:
 def test_references_of_the_history_are_unique_and_ordered() -> None:
     _, found = claude.render_blocks("srvtoolu_1", REGEX, {}, by_pattern("boat|tide"))
     messages = [client_side_result("quay"), {"content": [found]}, client_side_result("moor_boat")]
-    assert claude.referenced_tool_names({"messages": messages}) == [
-        "quay",
-        "moor_boat",
-        "read_tide",
-    ]
+    assert claude.referenced_tool_names({"messages": messages}) == ["quay", "moor_boat", "read_tide"]
 
 
-@pytest.mark.parametrize(
-    "body", [*history_bodies(), {"tools": [SEARCH_TOOL]}, {"tools": [make_deferred_tool()]}]
-)
+@pytest.mark.parametrize("body", [*history_bodies(), {"tools": [SEARCH_TOOL]}, {"tools": [make_deferred_tool()]}])
 def test_only_the_2025_edition_needs_a_beta_header(body: dict[str, Any]) -> None:
     assert claude.beta_headers(body, edition=EDITION_2025) == ("advanced-tool-use-2025-11-20",)
     assert claude.beta_headers(body, "vertex", EDITION_2025) == ("tool-search-tool-2025-10-19",)
@@ -395,9 +371,7 @@ def test_pattern_agrees_with_python_re_or_is_an_error(pattern: str) -> None:
     except re.error:
         assert error(content) == "invalid_pattern"
         return
-    texts = {
-        item.name: [text for text in (item.name, item.description) if text] for item in HARBOUR
-    }
+    texts = {item.name: [text for text in (item.name, item.description) if text] for item in HARBOUR}
     assert names(content) == [name for name in texts if any(map(compiled.search, texts[name]))]
 
 
@@ -407,6 +381,4 @@ def test_no_bm25_query_is_an_error(query: str) -> None:
 
 
 def test_malformed_requests_do_not_raise() -> None:
-    assert (
-        claude.find_refusal({"tools": [{"name": []}, {"name": "a", "defer_loading": True}]}) is None
-    )
+    assert claude.find_refusal({"tools": [{"name": []}, {"name": "a", "defer_loading": True}]}) is None

@@ -37,10 +37,7 @@ def names(rows: list[Row]) -> list[str]:
 
 def test_whole_word_counts_one_and_a_longer_word_half() -> None:
     rows = workshop().search("cut")
-    assert [(row["name"], row["relevance_score"]) for row in rows] == [
-        ("saw_board", 1.5),
-        ("cut_glass", 1.5),
-    ]
+    assert [(row["name"], row["relevance_score"]) for row in rows] == [("saw_board", 1.5), ("cut_glass", 1.5)]
 
 
 def test_row_contains_what_a_call_needs() -> None:
@@ -62,10 +59,7 @@ def test_category_filters_and_unknown_category_is_an_error() -> None:
     assert registry.search("cut", "communication") == []
     with pytest.raises(InvalidQuery, match="Unknown category: food"):
         registry.search("cut", "food")
-    assert (
-        "Unknown category"
-        in call_meta_tool(registry, "search_tools", query="x", category="food")["error"]
-    )
+    assert "Unknown category" in call_meta_tool(registry, "search_tools", query="x", category="food")["error"]
 
 
 def test_blank_query_lists_the_tools() -> None:
@@ -137,9 +131,7 @@ def test_tool_that_calls_exit_has_failed() -> None:
 
 def test_usage_counts_successes_and_failures() -> None:
     registry = workshop()
-    call_meta_tool(
-        registry, "execute_dynamic_tool", tool_name="cut_glass", tool_input={"a": 1, "b": 2}
-    )
+    call_meta_tool(registry, "execute_dynamic_tool", tool_name="cut_glass", tool_input={"a": 1, "b": 2})
     call_meta_tool(registry, "execute_dynamic_tool", tool_name="weld", tool_input={})
     used = registry.registry.usage("weld")
     assert (used.failures, used.last_used) == (1, datetime(2026, 1, 2, tzinfo=UTC))
@@ -174,25 +166,19 @@ def test_tool_exception_is_not_reported_as_unknown_name() -> None:
         ("execute_dynamic_tool", {"tool_name": "weld", "tool_input": []}, "tool_input"),
     ],
 )
-def test_missing_or_invalid_field_is_named(
-    tool: str, arguments: dict[str, Any], field: str
-) -> None:
+def test_missing_or_invalid_field_is_named(tool: str, arguments: dict[str, Any], field: str) -> None:
     assert f"The field {field} " in call_meta_tool(workshop(), tool, **arguments)["error"]
 
 
 def test_answers_keep_unicode() -> None:
     registry = DynamicToolRegistry().register({"name": "größe"}, lambda: {"cm": "zwölf"})
     assert "größe" in registry.call("search_tools", {"query": "größe"})
-    assert "zwölf" in registry.call(
-        "execute_dynamic_tool", {"tool_name": "größe", "tool_input": {}}
-    )
+    assert "zwölf" in registry.call("execute_dynamic_tool", {"tool_name": "größe", "tool_input": {}})
 
 
 def test_non_json_result_is_answered_with_json() -> None:
     registry = DynamicToolRegistry().register({"name": "now"}, lambda: datetime(2026, 1, 2))
-    assert call_meta_tool(registry, "execute_dynamic_tool", tool_name="now", tool_input={}) == (
-        "2026-01-02 00:00:00"
-    )
+    assert call_meta_tool(registry, "execute_dynamic_tool", tool_name="now", tool_input={}) == ("2026-01-02 00:00:00")
     registry.register({"name": "now"}, lambda: float("nan"))
     failed = call_meta_tool(registry, "execute_dynamic_tool", tool_name="now", tool_input={})
     assert failed["error"].startswith("Execution failed: ")
@@ -238,9 +224,7 @@ def test_every_call_is_answered_with_the_same_json(name: str, arguments: dict[st
 
 
 @given(
-    definitions=st.lists(
-        st.tuples(st.sampled_from("abc"), st.text("xyz ", max_size=6)), max_size=8
-    ),
+    definitions=st.lists(st.tuples(st.sampled_from("abc"), st.text("xyz ", max_size=6)), max_size=8),
     query=st.text("abcxyz ", max_size=5),
 )
 def test_search_finds_the_last_registration(definitions: list[tuple[str, str]], query: str) -> None:

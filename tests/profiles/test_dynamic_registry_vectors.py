@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from tests.golden import golden_vectors, load_golden
-from tests.profiles.dynamic_registry import (
-    Row,
-    assert_same_groups,
-    call_meta_tool,
-    raise_error,
-    read_scores,
-)
+from tests.profiles.dynamic_registry import Row, assert_same_groups, call_meta_tool, raise_error, read_scores
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry
@@ -55,9 +49,7 @@ class Replay:
         self._remember(definition, func, place)
         assert self.registry.register(definition, self._function(func), **place) is self.registry
 
-    def _register_versioned(
-        self, recorded: Any, definition: Row, func: str = "", **options: Any
-    ) -> None:
+    def _register_versioned(self, recorded: Any, definition: Row, func: str = "", **options: Any) -> None:
         self.registry.register_versioned(definition, self._function(func), **options)
         current = self.registry[definition["name"]].tool.version
         if current == recorded["version"]:
@@ -93,24 +85,18 @@ class Replay:
         ours = self.registry.search(query, category, limit)
         self._compare(ours, recorded, query, category, limit)
 
-    def _compare(
-        self, ours: list[Row], recorded: list[Row], query: str, category: str, limit: int
-    ) -> None:
+    def _compare(self, ours: list[Row], recorded: list[Row], query: str, category: str, limit: int) -> None:
         bounded = max(1, min(limit, dynamic_registry.MAX_RESULTS))
         assert len(ours) <= bounded
         if not query.strip():
             # The original documents that a blank query lists tools but lists none; ours lists them.
             assert recorded == []
-            names_in_order = [
-                name for name in self.current if category in ("", self._category(name))
-            ]
+            names_in_order = [name for name in self.current if category in ("", self._category(name))]
             assert [row["name"] for row in ours] == names_in_order[:bounded]
         elif self.tainted:
             # The original still finds words of replaced definitions, of version notes and of a
             # missing description; ours finds only words of the current tools.
-            expected = [
-                row for row in map(self._row(query), self.current) if row["relevance_score"]
-            ]
+            expected = [row for row in map(self._row(query), self.current) if row["relevance_score"]]
             expected = [row for row in expected if category in ("", row["category"])]
             expected.sort(key=lambda row: -row["relevance_score"])
             assert_same_groups(ours, expected[:bounded])
@@ -169,10 +155,7 @@ class Replay:
 
     def _popular(self, recorded: Any, top_n: int = 10) -> None:
         expected = sorted(
-            (
-                {"name": name, "usage_count": self.used[name], "category": self._category(name)}
-                for name in self.current
-            ),
+            ({"name": name, "usage_count": self.used[name], "category": self._category(name)} for name in self.current),
             key=lambda row: -self.used[str(row["name"])],
         )
         assert self.registry.get_popular_tools(top_n) == expected[: max(0, top_n)]
@@ -184,9 +167,7 @@ class Replay:
 
     def _index_of(self, recorded: Any, name: str) -> None:
         # The original keeps the words of replaced definitions and of version notes.
-        assert sorted(tool_words(self.registry[name].tool)) == [
-            word for word in recorded if word in self._words(name)
-        ]
+        assert sorted(tool_words(self.registry[name].tool)) == [word for word in recorded if word in self._words(name)]
 
     def _remember(self, definition: Row, func: str, place: Row, tainted: bool = False) -> None:
         name = definition["name"]
@@ -204,12 +185,7 @@ class Replay:
         requested = set(re.findall(r"\w+", query.lower()))
 
         def row(name: str) -> Row:
-            hits = [
-                (word, item)
-                for word in self._words(name)
-                for item in requested
-                if word.startswith(item)
-            ]
+            hits = [(word, item) for word in self._words(name) for item in requested if word.startswith(item)]
             score = sum(1.0 if word == item else 0.5 for word, item in hits)
             return {"name": name, "category": self._category(name), "relevance_score": score}
 
@@ -239,9 +215,7 @@ class Replay:
 
 
 @pytest.mark.parametrize("vector", golden_vectors("chapter23", "vectors"))
-def test_registry_matches_or_improves_the_recording(
-    vector: dict[str, Any], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_registry_matches_or_improves_the_recording(vector: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
     replay = Replay(vector["deterministic"])
     for operation, recorded in zip(vector["ops"], vector["outputs"], strict=True):
         replay.check(operation, recorded)

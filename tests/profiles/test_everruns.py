@@ -73,14 +73,9 @@ def test_search_errors_match_the_recording(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("stub", [everruns.instructing_stub, everruns.bare_stub])
 def test_hidden_parameters_match_the_recording(vector: dict[str, Any], stub: everruns.Stub) -> None:
     generated_tools = vector["constructor"]
-    capability = EverrunsToolSearch(
-        generated_tools["threshold"], frozenset(generated_tools["never_defer"]), stub
-    )
+    capability = EverrunsToolSearch(generated_tools["threshold"], frozenset(generated_tools["never_defer"]), stub)
     capability.reveals.reveal("session", vector["revealed_this_session"])
-    tools = [
-        Tool(item["name"], input_schema=SCHEMA, policy=item["deferrable"])
-        for item in vector["tools"]
-    ]
+    tools = [Tool(item["name"], input_schema=SCHEMA, policy=item["deferrable"]) for item in vector["tools"]]
     definitions = capability.with_config(vector["config"]).advertise(
         tools, "session", hosted_search=vector["hosted_search_active"]
     )
@@ -123,10 +118,7 @@ def test_savings_match_the_recording() -> None:
     tools = surface(recorded)
     full = everruns.measure_size([EverrunsDefinition(tool) for tool in tools])
     assert full == DefinitionSize(recorded["full_bytes"], recorded["full_param_bytes"])
-    for title, stub in (
-        ("later_stub", everruns.bare_stub),
-        ("seed_stub", everruns.instructing_stub),
-    ):
+    for title, stub in (("later_stub", everruns.bare_stub), ("seed_stub", everruns.instructing_stub)):
         definitions = EverrunsToolSearch(stub=stub).advertise(tools)
         hidden = everruns.measure_size(definitions)
         assert len(stubbed_names(definitions)) == recorded["deferred"]
@@ -144,9 +136,7 @@ def surface(recorded: dict[str, Any]) -> list[Tool]:
     """Return as many tools as recorded, with as many bytes of names, texts and parameters."""
     deferred = recorded["deferred"]
     later, seed = recorded["later_stub"]["param_bytes"], recorded["seed_stub"]["param_bytes"]
-    bare, instructing = (
-        len(compact(stub(""))) for stub in (everruns.bare_stub, everruns.instructing_stub)
-    )
+    bare, instructing = (len(compact(stub(""))) for stub in (everruns.bare_stub, everruns.instructing_stub))
     own = later - deferred * bare
     names = shares(seed - later - deferred * (instructing - bare), deferred)
     schemas = shares(recorded["full_param_bytes"] - own, deferred)
@@ -180,9 +170,7 @@ def test_exact_name_returns_and_reveals_only_that_tool() -> None:
     answer = capability.search({"query": " `boil_egg` "}, context(session="s"))
     assert answer == {
         "query": "`boil_egg`",
-        "tools": [
-            {"name": "boil_egg", "description": "Cook an egg in water", "parameters": SCHEMA}
-        ],
+        "tools": [{"name": "boil_egg", "description": "Cook an egg in water", "parameters": SCHEMA}],
         "loaded": ["boil_egg"],
         "message": everruns.LOADED,
     }
@@ -205,9 +193,7 @@ def test_query_without_terms_lists_the_first_tools(query: object) -> None:
 
 def test_invisible_tool_is_neither_found_nor_named() -> None:
     for query in ("boil egg", "fly"):
-        answer = EverrunsToolSearch().search(
-            {"query": query}, EverrunsContext(KITCHEN, {"wash_up"})
-        )
+        answer = EverrunsToolSearch().search({"query": query}, EverrunsContext(KITCHEN, {"wash_up"}))
         assert "boil_egg" not in json.dumps(answer)
 
 
@@ -235,9 +221,7 @@ def test_stub_hides_the_parameters_until_a_search_reveals_them(stub: everruns.St
 
 def test_nothing_is_hidden_below_the_threshold_or_with_hosted_search() -> None:
     assert stubbed_names(EverrunsToolSearch(threshold=5).advertise(KITCHEN)) == []
-    assert (
-        stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
-    )
+    assert stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []
 
 
 def test_policy_never_is_respected() -> None:
@@ -294,9 +278,7 @@ def test_configuration_adds_to_the_allowlist_and_shares_the_reveals() -> None:
         (None, None),
     ],
 )
-def test_configuration_is_read_in_three_forms(
-    capabilities: object, config: dict[str, Any] | None
-) -> None:
+def test_configuration_is_read_in_three_forms(capabilities: object, config: dict[str, Any] | None) -> None:
     assert everruns.find_capability_config(capabilities) == config
 
 
@@ -340,9 +322,7 @@ def test_no_query_raises_and_loaded_tools_are_revealed(query: object) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.lists(st.sampled_from("xyz")))))
-def test_sessions_are_bounded_and_reveals_only_grow(
-    operations: list[tuple[str, list[str]]],
-) -> None:
+def test_sessions_are_bounded_and_reveals_only_grow(operations: list[tuple[str, list[str]]]) -> None:
     reveals = SessionReveals(max_sessions=3)
     for session, names in operations:
         before = reveals.get_names(session)
@@ -353,12 +333,7 @@ def test_sessions_are_bounded_and_reveals_only_grow(
 
 @pytest.mark.parametrize(
     ("model", "who"),
-    [
-        (None, "generic"),
-        ("gpt-5.4", "openai"),
-        ("claude-opus-4-8", "anthropic"),
-        ("gpt-4o", "generic"),
-    ],
+    [(None, "generic"), ("gpt-5.4", "openai"), ("claude-opus-4-8", "anthropic"), ("gpt-4o", "generic")],
 )
 def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
     assert everruns.select_mechanism(model) == who
@@ -375,13 +350,8 @@ def test_auto_picks_exactly_one_mechanism(model: str | None, who: str) -> None:
         ("openai", None, "none"),
     ],
 )
-def test_hosted_search_is_none_on_unsupported_models(
-    provider: str, model: str | None, who: str
-) -> None:
+def test_hosted_search_is_none_on_unsupported_models(provider: str, model: str | None, who: str) -> None:
     assert everruns.select_standalone_mechanism(provider, model) == who
     if who == "none":
         # Nothing is deferred, without an error.
-        assert (
-            stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True))
-            == []
-        )
+        assert stubbed_names(EverrunsToolSearch(threshold=0).advertise(KITCHEN, hosted_search=True)) == []

@@ -42,17 +42,13 @@ def names(tools: tuple[Tool, ...]) -> list[str]:
     return [tool.name for tool in tools]
 
 
-def search_text(
-    search: McproxyToolSearch, query: str, session: McproxySession = EMPTY_SESSION
-) -> McproxyReply:
+def search_text(search: McproxyToolSearch, query: str, session: McproxySession = EMPTY_SESSION) -> McproxyReply:
     reply = search.search({"query": query}, session)
     assert isinstance(reply, McproxyReply)
     return reply
 
 
-def found_names(
-    query: str, variant: type[McproxyToolSearch] = McproxyToolSearch, **more: Any
-) -> list[str]:
+def found_names(query: str, variant: type[McproxyToolSearch] = McproxyToolSearch, **more: Any) -> list[str]:
     reply = search_text(variant(FARM, config(**more)), query)
     assert not reply.is_error
     return names(reply.session.exposed)
@@ -68,9 +64,7 @@ def recorded_tools(catalog: str) -> list[Tool]:
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "search_vectors"))
 def test_source_search_matches_the_recording(vector: dict[str, Any]) -> None:
-    search = SourceToolSearch(
-        recorded_tools(vector["catalog"]), McproxyConfig.from_json(vector["config"])
-    )
+    search = SourceToolSearch(recorded_tools(vector["catalog"]), McproxyConfig.from_json(vector["config"]))
     reply = search.search(vector["arguments"])
     recorded = vector["output"]
     if "error" in recorded:
@@ -97,13 +91,9 @@ def test_source_list_matches_the_recording(vector: dict[str, Any]) -> None:
     for (step, argument), recorded in zip(vector["steps"], vector["outputs"], strict=True):
         if step == "list":
             tools = recorded_tools(argument)
-            listing = SourceToolSearch(tools, McproxyConfig.from_json(vector["config"])).list_tools(
-                session
-            )
+            listing = SourceToolSearch(tools, McproxyConfig.from_json(vector["config"])).list_tools(session)
             session = listing.session
-            described = [
-                item.description for item in listing.tools if item.name == SEARCH_TOOL_NAME
-            ]
+            described = [item.description for item in listing.tools if item.name == SEARCH_TOOL_NAME]
             assert names(listing.tools) == recorded["tools"]
             description = recorded["search_tool_description"]
             assert described == ([] if description is None else [description])
@@ -120,9 +110,7 @@ def test_source_list_matches_the_recording(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "seed_document", "selection"))
 def test_documented_list_matches_the_page(vector: dict[str, Any]) -> None:
     tools = recorded_tools("gateway22")
-    search = McproxyToolSearch(
-        tools, McproxyConfig.from_json(vector["config"]), servers=vector.get("server_order", [])
-    )
+    search = McproxyToolSearch(tools, McproxyConfig.from_json(vector["config"]), servers=vector.get("server_order", []))
     listing = search.list_tools()
     if "expect_tools" not in vector:
         assert vector["expect"] == "all tools, no search tool"
@@ -197,13 +185,7 @@ def test_configuration_of_wrong_type_names_the_key(wrong: object, key: str) -> N
 
 @pytest.mark.parametrize(
     ("name", "server"),
-    [
-        ("a___b", "a"),
-        ("a___b___c", "a"),
-        ("plain", "unknown"),
-        ("___b", "unknown"),
-        ("a__b", "unknown"),
-    ],
+    [("a___b", "a"), ("a___b___c", "a"), ("plain", "unknown"), ("___b", "unknown"), ("a__b", "unknown")],
 )
 def test_server_is_the_part_before_the_first_separator(name: str, server: str) -> None:
     assert mcproxy.server_from_name(name) == server
@@ -223,28 +205,16 @@ def test_tool_with_server_is_listed_under_its_public_name() -> None:
 def test_few_tools_or_a_disabled_middleware_hide_nothing(
     variant: type[McproxyToolSearch], settings: McproxyConfig
 ) -> None:
-    assert variant(FARM, settings).list_tools() == McproxyListing(
-        tuple(variant(FARM).catalog), EMPTY_SESSION
-    )
+    assert variant(FARM, settings).list_tools() == McproxyListing(tuple(variant(FARM).catalog), EMPTY_SESSION)
 
 
 def test_servers_come_in_the_order_of_the_configuration_or_of_their_names() -> None:
     settings = config(3)
     servers = ["field", "yard"]
     ours = McproxyToolSearch(FARM, settings, servers=servers).list_tools()
-    assert names(ours.tools) == [
-        "field___cut_hay",
-        "field___sow_wheat",
-        "yard___lock_gate",
-        SEARCH_TOOL_NAME,
-    ]
+    assert names(ours.tools) == ["field___cut_hay", "field___sow_wheat", "yard___lock_gate", SEARCH_TOOL_NAME]
     theirs = SourceToolSearch(FARM, settings, servers=servers).list_tools()
-    assert names(theirs.tools) == [
-        "barn___feed_cow",
-        "barn___milk_cow",
-        "field___cut_hay",
-        SEARCH_TOOL_NAME,
-    ]
+    assert names(theirs.tools) == ["barn___feed_cow", "barn___milk_cow", "field___cut_hay", SEARCH_TOOL_NAME]
     for listing in (ours, theirs):
         assert "3 additional" in listing.tools[-1].description
 
@@ -259,9 +229,7 @@ def test_first_strategy_decides_in_documented_and_last_in_source() -> None:
     tools = [Tool("z___1"), Tool("q___1"), Tool("plain"), Tool("z___0")]
 
     def order(variant: type[McproxyToolSearch], *strategies: str) -> list[str]:
-        search = variant(
-            tools, McproxyConfig(selection_order=strategies), servers=["z", "unknown", "q"]
-        )
+        search = variant(tools, McproxyConfig(selection_order=strategies), servers=["z", "unknown", "q"])
         return [tool.name for tool in search.order_tools()]
 
     by_configuration = ["z___0", "z___1", "plain", "q___1"]
@@ -275,9 +243,7 @@ def test_first_strategy_decides_in_documented_and_last_in_source() -> None:
 
 def test_unknown_strategies_are_ignored() -> None:
     unknown = McproxyConfig(selection_order=("usage_frequency", "phase_of_the_moon"))
-    assert [tool.name for tool in McproxyToolSearch(FARM, unknown).order_tools()] == sorted(
-        FARM_NAMES
-    )
+    assert [tool.name for tool in McproxyToolSearch(FARM, unknown).order_tools()] == sorted(FARM_NAMES)
     assert [tool.name for tool in SourceToolSearch(FARM, unknown).order_tools()] == FARM_NAMES
     random = McproxyConfig(selection_order=("random",))
     assert [tool.name for tool in SourceToolSearch(FARM, random).order_tools()] == FARM_NAMES
@@ -308,10 +274,7 @@ def test_limit_0_disables_documented_search_and_hides_all_in_source() -> None:
 
 def test_list_follows_the_catalog_in_documented_and_is_frozen_in_source() -> None:
     settings, fewer = config(2), FARM[3:]
-    for variant, later in (
-        (McproxyToolSearch, FARM_NAMES[3:5]),
-        (SourceToolSearch, FARM_NAMES[:2]),
-    ):
+    for variant, later in ((McproxyToolSearch, FARM_NAMES[3:5]), (SourceToolSearch, FARM_NAMES[:2])):
         first = variant(FARM, settings).list_tools()
         assert names(first.tools) == [*FARM_NAMES[:2], SEARCH_TOOL_NAME]
         second = variant(fewer, settings).list_tools(first.session)
@@ -344,10 +307,7 @@ def test_search_replaces_the_list_of_its_own_session(variant: type[McproxyToolSe
 
 
 def test_search_among_few_tools_hides_others_only_in_source() -> None:
-    for variant, visible in (
-        (McproxyToolSearch, FARM_NAMES),
-        (SourceToolSearch, ["ring_bell", SEARCH_TOOL_NAME]),
-    ):
+    for variant, visible in ((McproxyToolSearch, FARM_NAMES), (SourceToolSearch, ["ring_bell", SEARCH_TOOL_NAME])):
         search = variant(FARM, config(6))
         reply = search_text(search, "table")
         assert names(search.list_tools(reply.session).tools) == visible
@@ -363,9 +323,7 @@ def test_hidden_count_is_never_negative() -> None:
 
 @pytest.mark.parametrize("variant", BOTH)
 @pytest.mark.parametrize("arguments", [{}, {"query": None}, {"query": 7}, {"text": "hay"}])
-def test_call_without_a_query_is_an_rpc_error(
-    variant: type[McproxyToolSearch], arguments: dict[str, Any]
-) -> None:
+def test_call_without_a_query_is_an_rpc_error(variant: type[McproxyToolSearch], arguments: dict[str, Any]) -> None:
     assert variant(FARM).search(arguments) == RpcError(-32602, mcproxy.QUERY_MISSING)
 
 
@@ -377,9 +335,7 @@ def test_call_to_a_disabled_middleware_is_an_rpc_error(variant: type[McproxyTool
 
 @pytest.mark.parametrize("variant", BOTH)
 @pytest.mark.parametrize("query", ["tractor", "", "  ", "tractor ?"])
-def test_no_match_is_reported_and_changes_nothing(
-    variant: type[McproxyToolSearch], query: str
-) -> None:
+def test_no_match_is_reported_and_changes_nothing(variant: type[McproxyToolSearch], query: str) -> None:
     before = McproxySession(tuple(FARM[:1]))
     reply = search_text(variant(FARM), query, before)
     assert reply.text == f"No tools found matching '{query}'. Try a different search term."
@@ -412,11 +368,7 @@ def test_found_text_differs_by_variant() -> None:
         ("name:lock AND gate", ["yard___lock_gate"], ["yard___lock_gate"]),
         ('description:"wheat into"', ["field___sow_wheat"], ["field___sow_wheat"]),
         ('"milk from"', ["barn___milk_cow"], ["barn___milk_cow"]),
-        (
-            "+hay mow",
-            ["field___cut_hay", "barn___feed_cow"],
-            ["field___cut_hay", "barn___feed_cow"],
-        ),
+        ("+hay mow", ["field___cut_hay", "barn___feed_cow"], ["field___cut_hay", "barn___feed_cow"]),
     ],
 )
 def test_query_syntax_differs_by_variant(query: str, ours: list[str], theirs: list[str]) -> None:
@@ -451,9 +403,7 @@ def test_results_are_limited_before_the_threshold(variant: type[McproxyToolSearc
 
 
 @pytest.mark.parametrize("variant", BOTH)
-def test_debug_lines_describe_the_search_if_enabled(
-    variant: type[McproxyToolSearch],
-) -> None:
+def test_debug_lines_describe_the_search_if_enabled(variant: type[McproxyToolSearch]) -> None:
     ticks = iter([1.0, 1.0024])
     search = variant(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
     assert search_text(search, "hay").debug == (
@@ -476,9 +426,7 @@ def test_empty_catalog_is_listed_and_searched(variant: type[McproxyToolSearch]) 
 # ----------------------------------------------------------------------------------- properties
 
 
-words = st.sampled_from(
-    ["cow", "hay", "AND", "NOT", "(", ")", '"', "-", "+", "*", "name:", "^2", "?"]
-)
+words = st.sampled_from(["cow", "hay", "AND", "NOT", "(", ")", '"', "-", "+", "*", "name:", "^2", "?"])
 queries = st.lists(words, max_size=5).map(" ".join) | st.text(max_size=8)
 
 

@@ -53,9 +53,7 @@ def test_phrase_prefix_scores_its_complete_words() -> None:
     search = SourceToolSearch(FARM, config())
     item = search_text(search, '"milk co"*').matches
     assert [(tool.name, score) for tool, score in item] == [("barn___milk_cow", 1.0)]
-    assert (
-        search_text(search, '"barn milk co"*').matches == search_text(search, '"barn milk"').matches
-    )
+    assert search_text(search, '"barn milk co"*').matches == search_text(search, '"barn milk"').matches
     assert search_text(search, '"barn milk ha"*').matches == ()
     alone = mcproxy_source.parse_tantivy_query('"co"*')
     assert alone is not None

@@ -97,9 +97,7 @@ def test_loading_matches_the_recording(vector: dict[str, Any]) -> None:
 def catalog_with(deferred: list[str]) -> list[dict[str, Any]]:
     """Return the catalog that has these tools; the vectors do not name it."""
     catalogs: dict[str, list[dict[str, Any]]] = load_golden("shipit")["catalogs"]
-    return next(
-        tools for tools in catalogs.values() if {*deferred} <= {tool.get("name") for tool in tools}
-    )
+    return next(tools for tools in catalogs.values() if {*deferred} <= {tool.get("name") for tool in tools})
 
 
 def schemas_in(text: str) -> dict[str, Any]:
@@ -165,18 +163,12 @@ def test_shortlist_contains_score_description_and_hint() -> None:
 
 
 def test_tool_without_description_says_so() -> None:
-    assert (
-        "— No description provided." in run(ToolSearchTool(), [{"name": "dig"}], query="dig").text
-    )
+    assert "— No description provided." in run(ToolSearchTool(), [{"name": "dig"}], query="dig").text
 
 
 @pytest.mark.parametrize("query", [None, "", "  ", 0, False])
-@pytest.mark.parametrize(
-    ("tool", "extra"), [(ToolSearchTool(), {}), (LoadingToolSearchTool(), {"ok": False})]
-)
-def test_empty_query_is_an_error(
-    tool: ToolSearchTool, extra: dict[str, Any], query: object
-) -> None:
+@pytest.mark.parametrize(("tool", "extra"), [(ToolSearchTool(), {}), (LoadingToolSearchTool(), {"ok": False})])
+def test_empty_query_is_an_error(tool: ToolSearchTool, extra: dict[str, Any], query: object) -> None:
     expected = {"error": "empty_query", "matches": [], **extra}
     assert run(tool, query=query) == ToolOutput(shipit.QUERY_MISSING, expected)
 
@@ -195,8 +187,7 @@ def test_no_match_returns_nearest_tools_as_data_only() -> None:
 
 def test_higher_token_bonus_raises_matching_tools() -> None:
     scores = [
-        run(ToolSearchTool(token_bonus=bonus), query="grass").metadata["matches"][0]["score"]
-        for bonus in (0.0, 0.5)
+        run(ToolSearchTool(token_bonus=bonus), query="grass").metadata["matches"][0]["score"] for bonus in (0.0, 0.5)
     ]
     assert scores[1] == pytest.approx(scores[0] + 0.5)
 
@@ -261,10 +252,7 @@ def test_found_tools_are_appended_to_loaded_ones() -> None:
 def test_signature_needs_no_schema() -> None:
     assert shipit.render_signature("dig", None) == "dig"
     assert shipit.render_signature("dig", {"function": {}}) == "dig()"
-    assert (
-        shipit.render_signature("dig", function("dig", [("where", "", "place")]))
-        == "dig(where: place)"
-    )
+    assert shipit.render_signature("dig", function("dig", [("where", "", "place")])) == "dig(where: place)"
 
 
 def test_deferral_setting_selects_none_all_or_named_tools() -> None:
@@ -304,12 +292,7 @@ def test_no_call_raises_or_exceeds_the_limit(
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [
-        {"function": None},
-        {"function": {"parameters": {"properties": {"x": True}}}},
-        {"function": 5},
-    ],
+    "schema", [{"function": None}, {"function": {"parameters": {"properties": {"x": True}}}}, {"function": 5}]
 )
 def test_malformed_schema_has_a_signature(schema: dict[str, Any]) -> None:
     assert shipit.render_signature("f", schema).startswith("f(")

@@ -20,10 +20,7 @@ from toolcrib.profiles.shipit_discovery import (
 ISSUE = Tool(
     "create_issue",
     "File a bug report.",
-    {
-        "properties": {"title": {"type": "string"}, "labels": {}, "odd": True},
-        "required": ["title"],
-    },
+    {"properties": {"title": {"type": "string"}, "labels": {}, "odd": True}, "required": ["title"]},
     server="jira",
 )
 SHEET = Tool("read_sheet", "Read a spreadsheet.", server="google")
@@ -56,8 +53,7 @@ def test_priority_comes_before_recent_use_before_the_core_before_the_first() -> 
 
 
 @pytest.mark.parametrize(
-    "fields",
-    [{"initial_tools": 1}, {"schema_tokens": 0}, {"reuse_tools": -1}, {"reuse_tools": True}],
+    "fields", [{"initial_tools": 1}, {"schema_tokens": 0}, {"reuse_tools": -1}, {"reuse_tools": True}]
 )
 def test_numbers_below_the_minimum_are_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match="must be a whole number from"):
@@ -126,9 +122,7 @@ def test_invalid_checkpoint_entries_are_ignored_and_bounded() -> None:
     odd = {"x" * 257: prints["t0"], 7: prints["t0"], "t1": "short", "t2": None}
     reuse = SchemaReuse(DiscoveryPolicy(reuse_tools=100))
     assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": {**odd, **prints}})
-    assert reuse.reusable_names("s", tools) == [
-        f"t{number}" for number in range(6, MAX_RESTORED_SCHEMAS + 6)
-    ]
+    assert reuse.reusable_names("s", tools) == [f"t{number}" for number in range(6, MAX_RESTORED_SCHEMAS + 6)]
     assert reuse.restore("s", {"version": 1, "session_id": "s", "schemas": odd})
     assert reuse.reusable_names("s", tools) == []
     few = SchemaReuse()

@@ -56,10 +56,7 @@ class Plain:
 
 
 def find_names(registry: Registry, query: str, **options: Any) -> list[str]:
-    return [
-        hit.tool.id
-        for hit in SearchEngine(registry.catalog).search(query, mode="lexical", **options)
-    ]
+    return [hit.tool.id for hit in SearchEngine(registry.catalog).search(query, mode="lexical", **options)]
 
 
 def both(*tools: tuple[str, str]) -> tuple[Plain, Registry]:
@@ -137,9 +134,7 @@ def test_tool_exception_is_neither_unknown_name_nor_success() -> None:
     plain.register("weld", "", fail)
     registry.register(Tool("weld"), fail)
     assert plain.answer("weld", {}) == "no gas: is the name right?"
-    assert registry.call("weld", {}).text == (
-        "weld accepted the call and failed: ValueError: no gas"
-    )
+    assert registry.call("weld", {}).text == ("weld accepted the call and failed: ValueError: no gas")
     assert plain.tools["weld"]["uses"] == 1
     assert (registry.usage("weld").successes, registry.usage("weld").failures) == (0, 1)
 
@@ -186,9 +181,7 @@ def test_missing_description_is_empty() -> None:
     assert find_names(registry, "none") == []
 
 
-def test_answers_keep_unicode_and_nothing_is_printed(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_answers_keep_unicode_and_nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     plain, registry = Plain(), Registry()
     plain.register("größe", "", lambda: ["zwölf"])
     registry.register(Tool("größe"), lambda: ["zwölf"])

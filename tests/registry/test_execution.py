@@ -189,9 +189,7 @@ def test_result_that_cannot_be_json_is_an_error() -> None:
 
 def test_large_result_is_truncated_with_a_note() -> None:
     result = build_registry(lambda: "x" * 1_000, max_result_chars=10).call("tool", {})
-    assert result.text == (
-        "xxxxxxxxxx\n\n(These are the first 10 characters of 1,000. Ask for less.)"
-    )
+    assert result.text == ("xxxxxxxxxx\n\n(These are the first 10 characters of 1,000. Ask for less.)")
     assert not result.is_error
 
 
@@ -246,10 +244,7 @@ def test_long_error_is_truncated() -> None:
 @every_caller
 def test_function_that_cancels_itself_has_failed(call: Caller) -> None:
     result = call(build_registry(raising(asyncio.CancelledError(), True)), "tool", {})
-    assert (result.text, result.is_error) == (
-        "tool stopped itself; try again, or use another tool",
-        True,
-    )
+    assert (result.text, result.is_error) == ("tool stopped itself; try again, or use another tool", True)
 
 
 @every_caller
@@ -273,9 +268,7 @@ def test_arguments_are_validated_against_the_whole_schema(call: Caller) -> None:
 
 
 @every_caller
-def test_blocking_function_is_abandoned_after_its_timeout(
-    call: Caller, gate: threading.Event
-) -> None:
+def test_blocking_function_is_abandoned_after_its_timeout(call: Caller, gate: threading.Event) -> None:
     registry = Registry().register(Tool("tool"), gate.wait, timeout_seconds=0.01)
     result = call(registry, "tool", {})
     assert result.is_error

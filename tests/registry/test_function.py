@@ -109,8 +109,7 @@ def test_schema_and_texts_come_from_signature_and_docstring(function: Callable[.
 
 def test_annotated_description_overrides_the_docstring() -> None:
     def paint(
-        colour: Annotated[str, "Any colour."],
-        coats: Annotated[int, Field(description="How thick.", ge=1)],
+        colour: Annotated[str, "Any colour."], coats: Annotated[int, Field(description="How thick.", ge=1)]
     ) -> None:
         """Paint.
 
@@ -156,11 +155,7 @@ def test_json_arguments_are_converted_to_python_types() -> None:
         return to, parcel, colour, on
 
     assert call_with(
-        send,
-        to={"street": "High", "number": 7},
-        parcel={"grams": 500},
-        colour="blue",
-        on="2026-01-02",
+        send, to={"street": "High", "number": 7}, parcel={"grams": 500}, colour="blue", on="2026-01-02"
     ) == (Address(street="High", number=7), Parcel(500), Colour.BLUE, date(2026, 1, 2))
 
 
@@ -196,12 +191,7 @@ def test_parameters_may_have_any_name_and_kind() -> None:
     def odd(json: int, copy: int = 2, /, schema: int = 3, *, model_fields: int = 4) -> Any:
         return json, copy, schema, model_fields
 
-    assert [*build_tool(odd).input_schema["properties"]] == [
-        "json",
-        "copy",
-        "schema",
-        "model_fields",
-    ]
+    assert [*build_tool(odd).input_schema["properties"]] == ["json", "copy", "schema", "model_fields"]
     assert call_with(odd, json=1) == (1, 2, 3, 4)
     assert call_with(odd, json=1, copy=5, model_fields=6) == (1, 5, 3, 6)
 

@@ -78,9 +78,7 @@ def test_options_of_the_decorator_are_fields_of_the_tool() -> None:
     ],
 )
 def test_definition_may_be_in_any_wire_format(definition: Any) -> None:
-    registry = Registry().register(
-        definition, lambda who: f"hello {who}", category="talk", tags=["x"], version="2"
-    )
+    registry = Registry().register(definition, lambda who: f"hello {who}", category="talk", tags=["x"], version="2")
     tool = registry["greet"].tool
     assert (tool.category, tool.tags, tool.version) == ("talk", ("x",), "2")
     assert registry.execute("greet", {"who": "Ann"}) == "hello Ann"
@@ -277,10 +275,7 @@ def test_most_used_tools_have_the_most_successes() -> None:
     registry.execute("ship", {"parcel": "x"})
     registry.execute("refund", {"charge": "x"})
     registry.execute("refund", {"charge": "x"})
-    assert registry.most_used() == [
-        ("refund", RegistryUsage(2, 0, NOON)),
-        ("ship", RegistryUsage(1, 0, NOON)),
-    ]
+    assert registry.most_used() == [("refund", RegistryUsage(2, 0, NOON)), ("ship", RegistryUsage(1, 0, NOON))]
     assert [name for name, _ in registry.most_used(1)] == ["refund"]
     assert registry.most_used(-1) == []
 
@@ -304,11 +299,7 @@ def test_hooks_receive_every_call_and_its_outcome() -> None:
 
     registry.execute("ship", {"parcel": "x"})
     registry.call("ship", {})
-    assert seen == [
-        ("ship", {"parcel": "x"}),
-        ("ship", "x"),
-        ("ship", "InvalidArguments"),
-    ]
+    assert seen == [("ship", {"parcel": "x"}), ("ship", "x"), ("ship", "InvalidArguments")]
     assert min(seconds) >= 0
 
 
@@ -341,9 +332,7 @@ def test_failing_before_hook_refuses_the_call() -> None:
     assert registry.usage("ship").failures == 2
 
 
-def test_failing_after_hook_is_logged_and_ignored(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_failing_after_hook_is_logged_and_ignored(caplog: pytest.LogCaptureFixture) -> None:
     registry = shop()
     seen: list[str] = []
     registry.after(lambda outcome: _NOTHING[outcome.invocation.tool.id])

@@ -48,16 +48,12 @@ def test_diff_names_the_field_and_both_values() -> None:
 def test_diff_of_a_long_text_shows_only_the_change() -> None:
     lines = [f"Line {number} says something." for number in range(50)]
     changed = [*lines[:30], "Line 30 gives an order.", *lines[31:]]
-    assert render_definition_diff(
-        {"d": "\n".join(lines)}, {"d": "\n".join(changed)}
-    ).splitlines() == [
+    assert render_definition_diff({"d": "\n".join(lines)}, {"d": "\n".join(changed)}).splitlines() == [
         "d, line 31",
         "  - Line 30 says something.",
         "  + Line 30 gives an order.",
     ]
-    lines = render_definition_diff(
-        {"d": "word " * 100 + "good"}, {"d": "word " * 100 + "bad"}
-    ).splitlines()
+    lines = render_definition_diff({"d": "word " * 100 + "good"}, {"d": "word " * 100 + "bad"}).splitlines()
     assert lines[1].startswith("  - …")
     assert lines[1].endswith("good")
     assert len(lines[1]) < 60
@@ -79,9 +75,7 @@ definitions = st.dictionaries(st.text(), json_values, max_size=4)
 
 @settings(max_examples=30)
 @given(definitions, definitions)
-def test_any_diff_is_printable_and_empty_only_without_changes(
-    old: dict[str, Any], new: dict[str, Any]
-) -> None:
+def test_any_diff_is_printable_and_empty_only_without_changes(old: dict[str, Any], new: dict[str, Any]) -> None:
     diff = render_definition_diff(old, new)
     assert bool(diff) == (compute_fingerprint(old) != compute_fingerprint(new))
     assert all(line.isprintable() for line in diff.split("\n"))

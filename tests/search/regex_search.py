@@ -41,9 +41,7 @@ def find_with_ranker(pattern: str, texts: Sequence[str], *, ignore_case: bool = 
     return slots
 
 
-def find_interruptibly(
-    pattern: str, texts: Sequence[str], *, ignore_case: bool = False
-) -> list[int]:
+def find_interruptibly(pattern: str, texts: Sequence[str], *, ignore_case: bool = False) -> list[int]:
     """Return the indexes of the texts that are found by the search that can time out."""
     search = compile_pattern(pattern, ignore_case).search_interruptibly
     return [index for index, text in enumerate(texts) if search(text)]

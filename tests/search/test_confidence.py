@@ -35,14 +35,11 @@ def _vector(text: str) -> list[float]:
 @pytest.fixture(scope="module")
 def engine() -> SearchEngine:
     """Return an engine in which five lexical matches rank before the one that fits."""
-    lexical_matches = [
-        Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"
-    ]
+    lexical_matches = [Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"]
     filler = [Tool(f"filler{at}", "Filler.") for at in range(100)]
     catalog = Catalog([*lexical_matches, Tool("other", "Something else."), *filler])
     return SearchEngine(
-        catalog,
-        {"hybrid": HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(OtherEmbedder()))},
+        catalog, {"hybrid": HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(OtherEmbedder()))}
     )
 
 
@@ -73,13 +70,8 @@ def test_only_hits_on_the_page_count_for_several_queries(engine: SearchEngine) -
     assert not result.confident
 
 
-def test_named_tool_makes_its_page_confident(
-    engine: SearchEngine,
-) -> None:
+def test_named_tool_makes_its_page_confident(engine: SearchEngine) -> None:
     query = "invoice payment rows c"
     first, second = (engine.search(query, limit=1, offset=at) for at in (0, 1))
-    assert [hit.tool.name for hit in (*first, *second)] == [
-        "invoice_payment_rows_c",
-        "invoice_payment_rows_a",
-    ]
+    assert [hit.tool.name for hit in (*first, *second)] == ["invoice_payment_rows_c", "invoice_payment_rows_a"]
     assert (first.confident, second.confident) == (True, False)

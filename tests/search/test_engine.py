@@ -161,15 +161,9 @@ def test_predicate_is_called_until_the_page_is_full() -> None:
     assert not result.has_more
 
 
-def test_filters_are_applied_before_the_cut_and_note_when_nothing_matches(
-    engine: SearchEngine,
-) -> None:
+def test_filters_are_applied_before_the_cut_and_note_when_nothing_matches(engine: SearchEngine) -> None:
     assert _names(engine.search("email message", where=Where(server="chat"))) == ["send_message"]
-    assert _names(engine.search("", where=Where(category="money"))) == [
-        "createInvoice",
-        "list-invoices",
-        "refund",
-    ]
+    assert _names(engine.search("", where=Where(category="money"))) == ["createInvoice", "list-invoices", "refund"]
     nobody = engine.search("email", where=Where(server="nobody", read_only=True))
     assert nobody.notes == ("no tool at all has server nobody, read_only",)
     assert not nobody.confident
@@ -206,9 +200,7 @@ def test_equal_scores_are_in_catalog_order() -> None:
     assert _names(_lexical_engine(catalog).search("words", limit=3)) == ["t0", "t1", "t2"]
 
 
-def test_updated_engine_reflects_changes_in_every_mode(
-    office: Catalog, engine: SearchEngine
-) -> None:
+def test_updated_engine_reflects_changes_in_every_mode(office: Catalog, engine: SearchEngine) -> None:
     for mode in engine.modes:
         engine.search("email", mode=mode, where=Where(server="mail"))
     rocket = Tool("launch_rocket", "Fly to orbit", server="space")
@@ -274,22 +266,16 @@ def test_explain_says_why_a_tool_was_not_returned(engine: SearchEngine) -> None:
     assert unmatched.rank is None
     assert unmatched.verdict == "does not match 'weather' in mode lexical"
     partly = engine.explain("email AND newest", "mail___send_email")
-    assert (
-        partly.verdict == "does not match 'email AND newest' in mode lexical, though it has email"
-    )
+    assert partly.verdict == "does not match 'email AND newest' in mode lexical, though it has email"
     assert {reason.term for reason in partly.reasons} == {"email"}
-    filtered = engine.explain(
-        "email", "mail___send_email", where=Where(server="chat", read_only=True)
-    )
+    filtered = engine.explain("email", "mail___send_email", where=Where(server="chat", read_only=True))
     assert filtered.verdict == "left out by the filter: server 'chat', read_only"
     other = engine.explain("send_email", "mail___read_email")
     assert other.verdict == "the query is the name of another tool: mail___send_email"
 
 
 def test_messages_do_not_reveal_tools_that_are_not_allowed() -> None:
-    engine = _lexical_engine(
-        Catalog([Tool("send_email", "Post", server="mail"), Tool("get_refund", server="secret")])
-    )
+    engine = _lexical_engine(Catalog([Tool("send_email", "Post", server="mail"), Tool("get_refund", server="secret")]))
     mail = {"mail___send_email"}
     explanation = engine.explain("get_refund", "mail___send_email", allowed=mail)
     assert explanation.verdict == "does not match 'get_refund' in mode lexical"
@@ -305,9 +291,7 @@ def test_spelling_note_names_only_words_of_allowed_tools() -> None:
     engine = _lexical_engine(Catalog([Tool("read_cart"), Tool("secret_card")]))
     result = engine.search("carx", allowed={"read_cart"})
     assert result.notes == ("no tool contains this word, so a similar one was used: carx → cart",)
-    assert [reason.term for reason in engine.with_reasons(result).hits[0].reasons] == [
-        "carx → cart"
-    ]
+    assert [reason.term for reason in engine.with_reasons(result).hits[0].reasons] == ["carx → cart"]
     assert len(engine.search("carx").notes) == 2
 
 
@@ -433,9 +417,7 @@ def test_any_query_returns_allowed_hits_within_the_limit_or_a_toolcrib_error(
     assert all(0 <= hit.score <= 1 for hit in result)
     scores = [hit.score for hit in result]
     assert scores == sorted(scores, reverse=True)
-    again = engine.search(
-        query, mode=mode, limit=limit, where=where, allowed=lambda tool: tool.id in ids
-    )
+    again = engine.search(query, mode=mode, limit=limit, where=where, allowed=lambda tool: tool.id in ids)
     assert again == result
     for hit in engine.with_reasons(result):
         assert hit.reasons or mode == "lexical" or not query.strip()
@@ -458,10 +440,7 @@ print(engine.catalog.version)
 def test_results_do_not_depend_on_the_hash_seed() -> None:
     outputs = {
         subprocess.run(
-            [sys.executable, "-c", _SCRIPT],
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            check=True,
+            [sys.executable, "-c", _SCRIPT], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True
         ).stdout
         for seed in ("0", "1", "12345")
     }

@@ -20,9 +20,7 @@ from toolcrib.search.filters import FacetIndex
         (Where(server="nobody"), []),
     ],
 )
-def test_filter_selects_tools_that_meet_every_condition(
-    office: Catalog, where: Where, slots: list[int]
-) -> None:
+def test_filter_selects_tools_that_meet_every_condition(office: Catalog, where: Where, slots: list[int]) -> None:
     assert FacetIndex.fit(office).mask(where).nonzero()[0].tolist() == slots
     for slot, tool in enumerate(office):
         assert (not where.unmet_conditions(tool)) == (slot in slots)

@@ -60,9 +60,7 @@ def _ranked_ids(index: Index, catalog: Catalog, query: str) -> list[tuple[str, f
 @pytest.mark.parametrize("ranker", RANKERS, ids=lambda ranker: type(ranker).__name__)
 @settings(max_examples=60, deadline=None)
 @given(first=st.lists(_tools, unique_by=lambda tool: tool.id, max_size=4), steps=_steps)
-def test_updated_index_equals_a_new_one(
-    ranker: Ranker, first: list[Tool], steps: list[Tool | int]
-) -> None:
+def test_updated_index_equals_a_new_one(ranker: Ranker, first: list[Tool], steps: list[Tool | int]) -> None:
     catalog = Catalog(first)
     index = ranker.fit(catalog)
     for step in steps:
@@ -116,9 +114,7 @@ def test_catalog_with_empty_slots_can_be_fitted() -> None:
     assert [id for id, _ in _ranked_ids(index, catalog, "-email")] == ["b"]
 
 
-def test_large_catalog_sorted_in_chunks_gives_the_same_ranking(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_large_catalog_sorted_in_chunks_gives_the_same_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog(Tool(f"t{n}", f"{WORDS[n % 7]} {WORDS[n % 5]}") for n in range(50))
     whole = LexicalRanker().fit(catalog)
     monkeypatch.setattr("toolcrib.search.lexical.postings._CHUNK", 10)
@@ -133,6 +129,4 @@ def test_updates_with_only_additions_are_merged() -> None:
     for number in range(400):
         catalog = catalog.with_tools([Tool(f"t{number}", WORDS[number % len(WORDS)])])
         index = index.with_catalog(catalog)
-    assert _ranked_ids(index, catalog, "refund") == _ranked_ids(
-        LexicalRanker().fit(catalog), catalog, "refund"
-    )
+    assert _ranked_ids(index, catalog, "refund") == _ranked_ids(LexicalRanker().fit(catalog), catalog, "refund")

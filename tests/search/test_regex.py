@@ -111,16 +111,7 @@ def bodies(draw: st.DrawFn, depth: int, counts: int, captures: list[int]) -> str
 
     kinds = ["literal", "literal", "class", "place"]
     if depth:
-        kinds += [
-            "sequence",
-            "sequence",
-            "choice",
-            "capture",
-            "look",
-            "atomic",
-            "flags",
-            "reference",
-        ]
+        kinds += ["sequence", "sequence", "choice", "capture", "look", "atomic", "flags", "reference"]
         kinds += ["repeat", "repeat", "possessive"] if counts else []
     match draw(st.sampled_from(kinds)):
         case "literal":
@@ -166,9 +157,7 @@ def is_valid(pattern: str) -> bool:
     return True
 
 
-texts = st.lists(
-    st.sampled_from(ALPHABETS).flatmap(lambda letters: st.text(letters, max_size=8)), max_size=12
-)
+texts = st.lists(st.sampled_from(ALPHABETS).flatmap(lambda letters: st.text(letters, max_size=8)), max_size=12)
 
 
 @settings(max_examples=500, deadline=None, derandomize=True)
@@ -261,9 +250,7 @@ def test_longest_pattern_is_found() -> None:
         ("(?:b|c" * 20 + "a" + "){2,3}" * 20, None, "its repeats make more than 5,000 items"),
     ],
 )
-def test_invalid_pattern_is_rejected_with_position_and_remedy(
-    pattern: str, position: int | None, message: str
-) -> None:
+def test_invalid_pattern_is_rejected_with_position_and_remedy(pattern: str, position: int | None, message: str) -> None:
     with pytest.raises(InvalidPattern) as caught:
         find_with_ranker(pattern, ["a"])
     assert message in str(caught.value)
@@ -297,9 +284,7 @@ def _find(index: RegexIndex, pattern: str) -> list[int]:
         ("nothing like it", []),
     ],
 )
-def test_pattern_is_searched_in_each_text_separately(
-    office: Catalog, pattern: str, slots: list[int]
-) -> None:
+def test_pattern_is_searched_in_each_text_separately(office: Catalog, pattern: str, slots: list[int]) -> None:
     assert _find(PATIENT.fit(office), pattern) == slots
 
 

@@ -157,17 +157,13 @@ def test_known_hazard_ends_with_the_matches_or_a_timeout(hazard: dict[str, Any])
 
 def test_timeout_names_the_budget_and_the_remedy() -> None:
     index = index_texts(EVIL_TEXTS, budget_seconds=0.02)
-    with pytest.raises(
-        SearchTimeout, match=r"did not finish within 20 ms; make it simpler .* plain words"
-    ):
+    with pytest.raises(SearchTimeout, match=r"did not finish within 20 ms; make it simpler .* plain words"):
         index.rank(ParsedQuery(EVIL_PATTERN))
 
 
 def test_budget_grows_with_the_number_of_tools() -> None:
     ticks = itertools.count()
-    ranker = RegexRanker(
-        budget_seconds=0.05, budget_seconds_per_tool=0.01, clock=lambda: float(next(ticks))
-    )
+    ranker = RegexRanker(budget_seconds=0.05, budget_seconds_per_tool=0.01, clock=lambda: float(next(ticks)))
     with pytest.raises(SearchTimeout, match="within 80 ms"):
         ranker.fit(Catalog([Tool("a"), Tool("b"), Tool("c")])).rank(ParsedQuery("a"))
 

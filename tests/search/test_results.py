@@ -35,12 +35,8 @@ def test_each_query_gets_a_hit_before_any_gets_two(lexical_engine: SearchEngine)
 
 
 def test_best_hit_of_a_weak_query_precedes_the_second_of_a_strong_one() -> None:
-    tools = [
-        Tool(name, "Send an email") for name in ("send_email", "email_send", "send_bulk_email")
-    ]
-    engine = SearchEngine(
-        Catalog([*tools, Tool("forecast", "The weather")]), {"any": LexicalRanker()}
-    )
+    tools = [Tool(name, "Send an email") for name in ("send_email", "email_send", "send_bulk_email")]
+    engine = SearchEngine(Catalog([*tools, Tool("forecast", "The weather")]), {"any": LexicalRanker()})
     vague = "plan by the weather what we do on our trip to some mountains"
     first, second, third = engine.search(["send an email", vague], limit=3)
     assert [first.tool.name, second.tool.name] == ["send_email", "forecast"]
@@ -75,9 +71,7 @@ def test_result_can_have_another_confidence_threshold(lexical_engine: SearchEngi
     assert not lexical_engine.search("zzqxzz").with_threshold(0.0).confident
 
 
-def test_query_is_covered_if_its_best_hit_reaches_the_threshold(
-    lexical_engine: SearchEngine,
-) -> None:
+def test_query_is_covered_if_its_best_hit_reaches_the_threshold(lexical_engine: SearchEngine) -> None:
     result = lexical_engine.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
     assert result.uncovered == ("email zzqxzz qqzzxq vvkkqz",)
     assert result.with_threshold(0.0).uncovered == ()
@@ -90,10 +84,7 @@ def test_exact_name_has_full_confidence(office: Catalog, mode: str) -> None:
 
 
 def test_several_queries_can_use_the_largest_page(lexical_engine: SearchEngine) -> None:
-    assert (
-        lexical_engine.search(["email"], limit=MAX_LIMIT, offset=1).hits
-        == lexical_engine.search("email").hits[1:]
-    )
+    assert lexical_engine.search(["email"], limit=MAX_LIMIT, offset=1).hits == lexical_engine.search("email").hits[1:]
 
 
 def test_tool_found_by_two_queries_is_returned_once(lexical_engine: SearchEngine) -> None:
@@ -120,10 +111,7 @@ def test_duplicates_on_several_servers_are_grouped() -> None:
             Tool("send_email", "Send an email about the weather", server="mail"),
         ]
     )
-    for ranker in (
-        DenseRanker(TopicEmbedder()),
-        HybridRanker(LexicalRanker(), DenseRanker(TopicEmbedder())),
-    ):
+    for ranker in (DenseRanker(TopicEmbedder()), HybridRanker(LexicalRanker(), DenseRanker(TopicEmbedder()))):
         engine = SearchEngine(catalog, {"meaning": ranker})
         groups = engine.group_hits(engine.search("weather"))
         same = next(group for group in groups if group.others)
@@ -135,9 +123,7 @@ def test_duplicates_on_several_servers_are_grouped() -> None:
 def test_tools_with_the_same_text_are_duplicates_on_any_server() -> None:
     servers = ("mail", "money")
     catalog = Catalog([Tool("send", "Send a ticket", server=server) for server in servers])
-    engine = SearchEngine(
-        catalog, {"meaning": HybridRanker(LexicalRanker(), DenseRanker(TopicEmbedder()))}
-    )
+    engine = SearchEngine(catalog, {"meaning": HybridRanker(LexicalRanker(), DenseRanker(TopicEmbedder()))})
     (group,) = engine.group_hits(engine.search("send a ticket"))
     assert len(group.others) == 1
     for said in ("Send", ""):
@@ -152,10 +138,7 @@ def test_nothing_is_grouped_without_vectors(lexical_engine: SearchEngine) -> Non
     assert [group.best for group in lexical_engine.group_hits(result)] == list(result)
     assert not any(group.others for group in lexical_engine.group_hits(result))
     assert lexical_engine.warm_up() == 0
-    assert DenseRanker(TopicEmbedder()).fit(Catalog()).pairwise_similarity([0, 1]).tolist() == [
-        [1, 0],
-        [0, 1],
-    ]
+    assert DenseRanker(TopicEmbedder()).fit(Catalog()).pairwise_similarity([0, 1]).tolist() == [[1, 0], [0, 1]]
 
 
 def test_tools_encoded_during_an_update_are_consistent() -> None:
@@ -202,10 +185,7 @@ def test_concurrent_encoding_keeps_both_results() -> None:
             return super().embed_tools(texts)
 
     index = DenseRanker(Meeting()).fit(catalog)
-    readers = [
-        Thread(target=index.encode_candidates, args=(slots, 10))
-        for slots in (range(10), range(10, 20))
-    ]
+    readers = [Thread(target=index.encode_candidates, args=(slots, 10)) for slots in (range(10), range(10, 20))]
     for reader in readers:
         reader.start()
     for reader in readers:
@@ -216,9 +196,7 @@ def test_concurrent_encoding_keeps_both_results() -> None:
     np.testing.assert_allclose(alike, read.pairwise_similarity(list(range(20))), atol=1e-5)
 
 
-def test_with_reasons_explains_each_hit_by_its_own_query(
-    lexical_engine: SearchEngine,
-) -> None:
+def test_with_reasons_explains_each_hit_by_its_own_query(lexical_engine: SearchEngine) -> None:
     result = lexical_engine.search(["send an email", "weather forecast"], limit=4)
     assert all(hit.reasons == () for hit in result)
     explained = lexical_engine.with_reasons(result)

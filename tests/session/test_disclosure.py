@@ -85,9 +85,7 @@ def test_pins_and_policies_override_the_activation() -> None:
 
 
 def test_tier_full_defers_nothing() -> None:
-    plan = Disclosure(Activation(tools=0), tier="full").plan(
-        [Tool("a"), Tool("b", policy="always")]
-    )
+    plan = Disclosure(Activation(tools=0), tier="full").plan([Tool("a"), Tool("b", policy="always")])
     assert (_names(plan.visible_tools), plan.is_active) == (["a", "b"], False)
 
 
@@ -102,26 +100,16 @@ def test_token_budget_skips_tools_that_are_too_large() -> None:
     cut = Disclosure(Activation(tools=0), max_visible_tools=None, max_visible_tokens=60)
     assert _names(cut.plan(tools).visible_tools) == ["b", "d"]
     assert (
-        _names(
-            Disclosure(Activation(tools=0), max_visible_tokens=0, max_visible_tools=9)
-            .plan(tools)
-            .visible_tools
-        )
+        _names(Disclosure(Activation(tools=0), max_visible_tokens=0, max_visible_tools=9).plan(tools).visible_tools)
         == []
     )
 
 
 def test_whole_servers_are_selected_smallest_first() -> None:
     sizes = {"big": 5, "small": 1, "mid": 3, "other": 3}
-    tools = [
-        Tool(f"t{number}", server=server)
-        for server, size in sizes.items()
-        for number in range(size)
-    ]
+    tools = [Tool(f"t{number}", server=server) for server, size in sizes.items() for number in range(size)]
     order = Selection(("server_size",))
-    settings = Disclosure(
-        Activation(tools=0), max_visible_tools=6, whole_servers=True, selection=order
-    )
+    settings = Disclosure(Activation(tools=0), max_visible_tools=6, whole_servers=True, selection=order)
     shown = settings.plan(tools).visible_tools
     assert [tool.server for tool in shown] == ["small", "mid", "mid", "mid"]
     few = Disclosure(
@@ -144,11 +132,7 @@ def test_each_order_breaks_the_ties_of_the_previous_ones() -> None:
         Selection(("nonsense",))
     assert _names(Selection(("alphabetical",)).sort_tools(tools)) == ["a", "b", "c"]
     assert _names(Selection(("server_priority",)).sort_tools(tools)) == ["a", "b", "c"]
-    assert _names(Selection(("server_priority",), servers=("x",)).sort_tools(tools)) == [
-        "c",
-        "a",
-        "b",
-    ]
+    assert _names(Selection(("server_priority",), servers=("x",)).sort_tools(tools)) == ["c", "a", "b"]
     used = Selection(("usage", "alphabetical"), usage={"x___c": 2, "y___b": 1})
     assert _names(used.sort_tools(tools)) == ["c", "b", "a"]
 

@@ -27,12 +27,7 @@ def test_revealed_tools_are_appended_and_keep_their_place() -> None:
 
 
 def test_budget_evicts_the_least_recently_used_tools() -> None:
-    session = (
-        Session(budget_tokens=20)
-        .pin([D], _ten_tokens)
-        .reveal([A], _ten_tokens)
-        .reveal([B], _ten_tokens)
-    )
+    session = Session(budget_tokens=20).pin([D], _ten_tokens).reveal([A], _ten_tokens).reveal([B], _ten_tokens)
     session = session.reveal([A], _ten_tokens).reveal([C], _ten_tokens)
     assert (_ids(session), session.evicted) == (["d", "a", "c"], ("b",))
     assert session.reveal([C], _ten_tokens).evicted == ()
@@ -45,12 +40,7 @@ def test_tools_of_one_search_do_not_evict_each_other() -> None:
 
 
 def test_pinned_tools_are_never_evicted() -> None:
-    session = (
-        Session(budget_tokens=10)
-        .reveal([A], _ten_tokens)
-        .pin([A], _ten_tokens)
-        .reveal([B], _ten_tokens)
-    )
+    session = Session(budget_tokens=10).reveal([A], _ten_tokens).pin([A], _ten_tokens).reveal([B], _ten_tokens)
     assert _ids(session.reveal([C], _ten_tokens)) == ["a", "c"]
 
 
@@ -98,9 +88,7 @@ def test_history_is_replayed_action_by_action() -> None:
         [ModelAction("search")],
     ]
     session = Session.from_history(turns, ALL.get)
-    assert session == Session().reveal([B]).end_turn(True).reveal([A]).end_turn(False).end_turn(
-        True
-    )
+    assert session == Session().reveal([B]).end_turn(True).reveal([A]).end_turn(False).end_turn(True)
     assert Session.from_history([], ALL.get, start=Session(budget_tokens=5)).budget_tokens == 5
     assert Session.from_history([[ModelAction("search")], []], ALL.get).consecutive_searches == 0
 

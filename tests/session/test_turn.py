@@ -16,14 +16,7 @@ from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.session import Session
-from toolcrib.session.turn import (
-    MAX_LISTED_NAMES,
-    MAX_QUERIES,
-    MAX_SEARCHES,
-    MAX_SUGGESTIONS,
-    Style,
-    TurnHandler,
-)
+from toolcrib.session.turn import MAX_LISTED_NAMES, MAX_QUERIES, MAX_SEARCHES, MAX_SUGGESTIONS, Style, TurnHandler
 
 CITY = {
     "type": "object",
@@ -77,9 +70,7 @@ def test_search_appends_the_found_tools() -> None:
 
 def test_one_turn_may_have_several_searches_and_calls() -> None:
     handler = _handler()
-    both = ToolCall(
-        "1", "search_tools", {"queries": ["weather forecast", "refund charge"], "limit": 1}
-    )
+    both = ToolCall("1", "search_tools", {"queries": ["weather forecast", "refund charge"], "limit": 1})
     mail = ToolCall("2", "send_mail", {"to": "a"})
     again = _search("send mail message", limit=1)
     turn = handler.handle_calls(handler.start_session(), [both, mail, again])
@@ -91,18 +82,14 @@ def test_one_turn_may_have_several_searches_and_calls() -> None:
 
 def test_call_of_a_deferred_tool_works_and_reveals_it() -> None:
     handler = _handler()
-    turn = handler.handle_calls(
-        handler.start_session(), [ToolCall("1", "get_weather", {"city": "Rome"})]
-    )
+    turn = handler.handle_calls(handler.start_session(), [ToolCall("1", "get_weather", {"city": "Rome"})])
     assert (turn.tasks[0].tool.name, turn.tasks[0].arguments) == ("get_weather", {"city": "Rome"})
     assert "get_weather" in _names(handler, turn.session)
 
 
 def test_invalid_arguments_are_reported_by_field_and_reveal_the_tool() -> None:
     handler = _handler()
-    turn = handler.handle_calls(
-        handler.start_session(), [ToolCall("1", "get_weather", {"town": "Rome"})]
-    )
+    turn = handler.handle_calls(handler.start_session(), [ToolCall("1", "get_weather", {"town": "Rome"})])
     (answer,) = turn.replies
     assert answer.is_error and "`city` is missing; expected string" in answer.text
     assert not turn.tasks and "get_weather" in _names(handler, turn.session)
@@ -117,9 +104,7 @@ def test_unusable_schema_does_not_block_a_call() -> None:
 
 def test_unknown_tool_lists_nearest_names() -> None:
     handler = _handler()
-    (answer,) = handler.handle_calls(
-        handler.start_session(), [ToolCall("1", "fetch_weather", {})]
-    ).replies
+    (answer,) = handler.handle_calls(handler.start_session(), [ToolCall("1", "fetch_weather", {})]).replies
     assert answer.is_error and "get_weather" in answer.text and "search_tools" in answer.text
     (blank,) = handler.handle_calls(handler.start_session(), [ToolCall("1", "()", {})]).replies
     assert "nearest" not in blank.text
@@ -129,27 +114,18 @@ def test_misspelt_name_lists_names_of_similar_spelling() -> None:
     others = [Tool(f"shop_{number}", "An ech of the shop.", server="a") for number in range(5)]
     tools = (*others, Tool("close", server="shop"), Tool("echo", server="shop"))
     call = ToolCall("1", "shop___ech", {})
-    handler, guest = (
-        _handler(tools=tools),
-        _handler(allowed=lambda tool: tool.name != "echo", tools=tools),
-    )
-    told, hidden = (
-        one.handle_calls(one.start_session(), [call]).replies[0].text for one in (handler, guest)
-    )
+    handler, guest = (_handler(tools=tools), _handler(allowed=lambda tool: tool.name != "echo", tools=tools))
+    told, hidden = (one.handle_calls(one.start_session(), [call]).replies[0].text for one in (handler, guest))
     assert "The nearest are shop___echo, " in told
     assert told.count("shop___echo") == 1 and told.count(",") == MAX_SUGGESTIONS - 1
     assert "shop___echo" not in hidden
-    (long,) = handler.handle_calls(
-        handler.start_session(), [ToolCall("1", "x\n" * 999, {})]
-    ).replies
+    (long,) = handler.handle_calls(handler.start_session(), [ToolCall("1", "x\n" * 999, {})]).replies
     assert len(long.text) < 300 and "\n" not in long.text
 
 
 def test_no_search_tool_without_deferred_tools() -> None:
     catalog = Catalog(TOOLS[:2])
-    handler = TurnHandler(
-        SearchEngine(catalog, WORDS), Disclosure().plan(catalog), ToolNames(catalog)
-    )
+    handler = TurnHandler(SearchEngine(catalog, WORDS), Disclosure().plan(catalog), ToolNames(catalog))
     assert _names(handler, handler.start_session()) == ["get_weather", "send_mail"]
     (answer,) = handler.handle_calls(handler.start_session(), [_search("x")]).replies
     assert answer.text == 'There is no tool "search_tools".'
@@ -159,9 +135,7 @@ def test_search_without_a_good_match_returns_the_nearest_and_reveals_nothing() -
     handler = _handler()
     turn = handler.handle_calls(handler.start_session(), [_search("zzzz qqqq")])
     assert json.loads(turn.replies[0].text)["message"].startswith("No tool was found")
-    weak = handler.handle_calls(
-        handler.start_session(), [_search("quantum entanglement of a customer in space today")]
-    )
+    weak = handler.handle_calls(handler.start_session(), [_search("quantum entanglement of a customer in space today")])
     told = json.loads(weak.replies[0].text)
     assert told["found"] == [] and told["nearest"][0]["name"] == "shop___refund"
     assert weak.session.revealed == handler.start_session().revealed
@@ -189,19 +163,11 @@ def test_deferred_tools_can_be_stubs_or_names() -> None:
     assert _names(handler, begun) == listed
     assert handler.tools(begun)[2].input_schema == {"type": "object", "additionalProperties": True}
     after = handler.handle_calls(begun, [_search("refund charge", limit=1)]).session
-    assert _names(handler, after) == [
-        "search_tools",
-        "help",
-        "shop___refund",
-        "get_weather",
-        "send_mail",
-    ]
+    assert _names(handler, after) == ["search_tools", "help", "shop___refund", "get_weather", "send_mail"]
     assert handler.tools(after)[2] == catalog["shop___refund"]
     by_name = Disclosure(Activation(tools=0), tier="name").plan(catalog)
     handler = TurnHandler(engine, by_name, names, allowed=lambda tool: tool.name != "odd")
-    assert handler.search_tool.description.endswith(
-        "They are get_weather, send_mail, shop___refund."
-    )
+    assert handler.search_tool.description.endswith("They are get_weather, send_mail, shop___refund.")
     assert "…" in _many_names().search_tool.description
 
 
@@ -223,17 +189,10 @@ def test_search_arguments_are_parsed_leniently() -> None:
         (answer,) = handler.handle_calls(handler.start_session(), [call]).replies
         assert "get_weather" in _found_names(answer.text), call
     for arguments in (None, {}, {"query": 7}, {"query": "  "}):
-        (answer,) = handler.handle_calls(
-            handler.start_session(), [ToolCall("1", "search_tools", arguments)]
-        ).replies
+        (answer,) = handler.handle_calls(handler.start_session(), [ToolCall("1", "search_tools", arguments)]).replies
         assert answer.is_error and "`query`" in answer.text
-    many = ToolCall(
-        "1", "search_tools", {"queries": [f"weather {n}" for n in range(MAX_QUERIES + 1)]}
-    )
-    assert (
-        f"at most {MAX_QUERIES}"
-        in handler.handle_calls(handler.start_session(), [many]).replies[0].text
-    )
+    many = ToolCall("1", "search_tools", {"queries": [f"weather {n}" for n in range(MAX_QUERIES + 1)]})
+    assert f"at most {MAX_QUERIES}" in handler.handle_calls(handler.start_session(), [many]).replies[0].text
 
 
 def test_consecutive_searches_are_limited() -> None:
@@ -249,9 +208,7 @@ def test_consecutive_searches_are_limited() -> None:
 
 def test_search_reply_names_evicted_tools() -> None:
     handler = _handler()
-    session = handler.handle_calls(
-        handler.start_session(budget_tokens=1), [_search("refund charge", limit=1)]
-    ).session
+    session = handler.handle_calls(handler.start_session(budget_tokens=1), [_search("refund charge", limit=1)]).session
     turn = handler.handle_calls(session, [_search("weather forecast", limit=1)])
     assert "put away; search to load them again: shop___refund." in turn.replies[0].text
     smaller = _handler(tools=TOOLS[:2])
@@ -272,30 +229,20 @@ def test_call_reply_names_evicted_tools() -> None:
     told = "To make room, these tools were put away; search to load them again:"
     assert refund.build_reply("ok").text == f"ok\n\n{told} send_mail."
     assert turn.replies[0].text.endswith(f"\n\n{told} shop___refund.")
-    dispatched = _handler("dispatch").handle_calls(
-        handler.start_session(budget_tokens=1), calls[:2]
-    )
+    dispatched = _handler("dispatch").handle_calls(handler.start_session(budget_tokens=1), calls[:2])
     assert [task.note for task in dispatched.tasks] == ["", ""]
 
 
 def test_disallowed_tools_do_not_exist_for_the_caller() -> None:
-    for allowed in (
-        {"send_mail", "help"},
-        ["send_mail", "help"],
-        lambda tool: tool.id in ("send_mail", "help"),
-    ):
+    for allowed in ({"send_mail", "help"}, ["send_mail", "help"], lambda tool: tool.id in ("send_mail", "help")):
         handler = _handler(allowed=allowed)
         turn = handler.handle_calls(
-            handler.start_session(),
-            [_search("weather city"), ToolCall("2", "get_weather", {"city": "x"})],
+            handler.start_session(), [_search("weather city"), ToolCall("2", "get_weather", {"city": "x"})]
         )
         assert not turn.tasks and turn.replies[1].is_error
         told = turn.replies[0].text + turn.replies[1].text.replace('"get_weather"', "")
         assert "get_weather" not in told and "refund" not in told
-    assert _names(_handler(allowed="help"), _handler(allowed="help").start_session()) == [
-        "search_tools",
-        "help",
-    ]
+    assert _names(_handler(allowed="help"), _handler(allowed="help").start_session()) == ["search_tools", "help"]
 
 
 def test_dispatch_keeps_the_list_and_calls_through_one_tool() -> None:
@@ -306,21 +253,14 @@ def test_dispatch_keeps_the_list_and_calls_through_one_tool() -> None:
     turn = handler.handle_calls(begun, [_search("weather forecast", limit=1)])
     (found,) = json.loads(turn.replies[0].text)["found"]
     assert found["input_schema"] == CITY and "execute_dynamic_tool" in turn.replies[0].text
-    execute = ToolCall(
-        "2", "execute_dynamic_tool", {"tool_name": "get_weather", "tool_input": {"city": "R"}}
-    )
+    execute = ToolCall("2", "execute_dynamic_tool", {"tool_name": "get_weather", "tool_input": {"city": "R"}})
     ran = handler.handle_calls(turn.session, [execute])
     assert (ran.tasks[0].tool.name, ran.tasks[0].arguments) == ("get_weather", {"city": "R"})
     assert ran.tasks[0].call is execute
     assert _names(handler, ran.session) == names
-    wrong = handler.handle_calls(
-        ran.session, [ToolCall("3", "execute_dynamic_tool", {"tool_name": "get_weather"})]
-    )
+    wrong = handler.handle_calls(ran.session, [ToolCall("3", "execute_dynamic_tool", {"tool_name": "get_weather"})])
     assert "`tool_input` is missing" in wrong.replies[0].text
-    assert (
-        handler.handle_calls(begun, [ToolCall("4", "send_mail", {})]).session.revealed
-        == begun.revealed
-    )
+    assert handler.handle_calls(begun, [ToolCall("4", "send_mail", {})]).session.revealed == begun.revealed
 
 
 def test_search_tool_avoids_names_of_catalog_tools() -> None:
@@ -351,9 +291,7 @@ def test_replayed_history_gives_the_same_session(style: Style) -> None:
     assert replayed == live
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"found":7}', '{"found":[{"id":1}]}', "[" * 9_999]
-)
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"found":7}', '{"found":[{"id":1}]}', "[" * 9_999])
 def test_truncated_search_reply_reveals_nothing(text: str) -> None:
     handler = _handler()
     turns = [[PastCall(_search("weather"), text)]]
@@ -374,18 +312,11 @@ def test_names_in_a_provider_format_are_revealed() -> None:
 
 def test_resumed_session_drops_stale_and_adds_pinned_tools() -> None:
     before = _handler()
-    found = before.handle_calls(
-        before.start_session(), [_search("weather forecast"), _search("send mail")]
-    ).session
+    found = before.handle_calls(before.start_session(), [_search("weather forecast"), _search("send mail")]).session
     assert _names(before, found) == ["search_tools", "help", "get_weather", "send_mail"]
     pinned = TOOLS[2].replace(policy="never")
     later = _handler(tools=(*TOOLS[1:2], pinned, TOOLS[3]))
-    assert _names(later, later.resume_session(found)) == [
-        "search_tools",
-        "help",
-        "send_mail",
-        "shop___refund",
-    ]
+    assert _names(later, later.resume_session(found)) == ["search_tools", "help", "send_mail", "shop___refund"]
     denied = _handler(allowed={"send_mail"})
     assert _names(denied, denied.resume_session(found)) == ["search_tools", "send_mail"]
 
@@ -428,15 +359,10 @@ def test_search_tool_can_have_another_name() -> None:
         .replies[0]
         .found_tools
     )
-    assert (
-        "Use find to find tools."
-        in handler.handle_calls(handler.start_session(), [_search("x")]).replies[0].text
-    )
+    assert "Use find to find tools." in handler.handle_calls(handler.start_session(), [_search("x")]).replies[0].text
 
 
 def test_argument_validation_can_be_disabled() -> None:
     handler = replace(_handler(), validates_arguments=False)
-    turn = handler.handle_calls(
-        handler.start_session(), [ToolCall("1", "get_weather", {"town": "Rome"})]
-    )
+    turn = handler.handle_calls(handler.start_session(), [ToolCall("1", "get_weather", {"town": "Rome"})])
     assert (turn.replies, turn.tasks[0].arguments) == ((), {"town": "Rome"})

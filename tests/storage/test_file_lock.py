@@ -38,9 +38,7 @@ def test_remove_keeps_a_file_that_another_process_has_locked(path: str) -> None:
 
 
 @pytest.mark.skipif(file_lock.fcntl is None, reason="an open file cannot be deleted")
-def test_lock_opened_during_a_removal_is_still_visible(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_opened_during_a_removal_is_still_visible(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first, open_lock_file = FileLock(path), file_lock.open_lock_file
     stale: list[IO[bytes]] = []
 

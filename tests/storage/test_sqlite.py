@@ -58,9 +58,7 @@ def test_killed_writer_loses_no_acknowledged_write(path: str) -> None:
         with closing(SqliteStore(path)) as store:
             assert store.notice == ""
             pins = store.get_pins("mail")
-            assert {f"{number} {half}" for number in range(1, written + 1) for half in "ab"} <= set(
-                pins
-            )
+            assert {f"{number} {half}" for number in range(1, written + 1) for half in "ab"} <= set(pins)
             assert len(pins) in (2 * written, 2 * written + 2)
             manifest = store.get_manifest("mail")
             assert manifest
@@ -111,9 +109,7 @@ def _fill_store(path: str) -> None:
 
 
 @pytest.mark.parametrize("damage_type", ["head", "middle", "cut", "zero"])
-def test_damaged_file_is_moved_and_reported(
-    path: str, damage_type: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damaged_file_is_moved_and_reported(path: str, damage_type: str, caplog: pytest.LogCaptureFixture) -> None:
     _fill_store(path)
     file = Path(path)
     content = bytearray(file.read_bytes())
@@ -200,9 +196,7 @@ def test_only_one_of_several_processes_moves_a_damaged_file(path: str) -> None:
 def test_text_file_is_not_treated_as_a_damaged_store(path: str) -> None:
     text = '{"mcpServers": {"é": "' + "é" * 4000 + '"}}'
     Path(path).write_text(text, encoding="utf-8")
-    with pytest.raises(
-        InvalidStore, match=r"this is a text file, not a database; choose another path"
-    ) as raised:
+    with pytest.raises(InvalidStore, match=r"this is a text file, not a database; choose another path") as raised:
         SqliteStore(path)
     assert "delete" not in str(raised.value)
     assert Path(path).read_text(encoding="utf-8") == text
@@ -312,10 +306,7 @@ def test_unwritable_path_is_reported(tmp_path: Path, name: str) -> None:
 
 def test_locked_file_is_reported(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.files.sqlite_file.LOCK_TIMEOUT_SECONDS", 0.0)
-    with (
-        closing(SqliteStore(path)) as store,
-        closing(sqlite3.connect(path, isolation_level=None)) as connection,
-    ):
+    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidStore, match="another process has locked the file"):
             store.add_stats({"searches": 1})

@@ -31,9 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def test_manifest_is_returned_verbatim_and_in_order(store: Store) -> None:
     tools = ({"name": "z", "x-odd": [1, 2.0, None]}, {"name": "a", "description": "\ud800 \0 é"})
-    manifest = ServerManifest(
-        "mail", "id", tools, "how \udfff", "2025-11-25", {"name": "mail"}, 12.5
-    )
+    manifest = ServerManifest("mail", "id", tools, "how \udfff", "2025-11-25", {"name": "mail"}, 12.5)
     store.put_manifest("mail", manifest)
     assert store.get_manifest("mail") == manifest
     stored = store.get_manifest("mail")
@@ -44,11 +42,7 @@ def test_manifest_is_returned_verbatim_and_in_order(store: Store) -> None:
 
 
 json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers(-(2**53), 2**53)
-    | st.floats(allow_nan=False)
-    | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=8,
 )
@@ -77,12 +71,8 @@ def test_forgotten_server_has_no_manifest_and_no_pins(store: Store) -> None:
 
 def test_quarantined_tools_are_approved_by_tool_or_by_server(store: Store) -> None:
     good = Pin("read", "r", {"name": "read"}, first_seen=1.0)
-    store.put_pins(
-        "mail", [QUARANTINED, good, Pin("b", "", {}, "changed", 2.0, {"name": "b"}, "new")]
-    )
-    assert {server: list(pins) for server, pins in store.list_quarantined().items()} == {
-        "mail": ["b", "send"]
-    }
+    store.put_pins("mail", [QUARANTINED, good, Pin("b", "", {}, "changed", 2.0, {"name": "b"}, "new")])
+    assert {server: list(pins) for server, pins in store.list_quarantined().items()} == {"mail": ["b", "send"]}
     assert store.approve("mail", "nothing") == []
     assert store.approve("elsewhere") == []
     assert store.approve("mail", "send") == ["send"]
@@ -128,10 +118,7 @@ def test_calls_are_summed_by_tool(store: Store) -> None:
     store.record_calls([ToolUsage("a", True, 0.5, 10.0), ToolUsage("a", False, 1.0, 5.0)])
     store.record_calls([ToolUsage("b", True, 0.25, 7.0), ToolUsage("a", True, 0.0, 6.0)])
     store.record_calls([])
-    assert store.get_usage() == {
-        "a": ToolUsageTotal(3, 1, 10.0, 1.5),
-        "b": ToolUsageTotal(1, 0, 7.0, 0.25),
-    }
+    assert store.get_usage() == {"a": ToolUsageTotal(3, 1, 10.0, 1.5), "b": ToolUsageTotal(1, 0, 7.0, 0.25)}
 
 
 def test_counters_add_up(store: Store) -> None:
@@ -162,19 +149,14 @@ def test_pins_of_a_server_are_limited(store: Store, monkeypatch: pytest.MonkeyPa
     pins = [Pin(f"tool {number}", "print", {}) for number in range(4)]
     store.put_pins("other", pins[:3])
     store.put_pins("mail", pins[:3])
-    with pytest.raises(
-        InvalidStore, match=r"'mail' has listed .* more than 3 different names.*--forget mail"
-    ):
+    with pytest.raises(InvalidStore, match=r"'mail' has listed .* more than 3 different names.*--forget mail"):
         store.put_pins("mail", pins[3:])
     assert len(store.get_pins("mail")) == 3
 
 
 @pytest.mark.parametrize(
     ("info", "message"),
-    [
-        ({"odd": {1, 2}}, "not valid JSON"),
-        ({"long": "x" * 200}, r"the limit is 100; make it smaller"),
-    ],
+    [({"odd": {1, 2}}, "not valid JSON"), ({"long": "x" * 200}, r"the limit is 100; make it smaller")],
 )
 def test_unstorable_manifest_is_rejected(
     store: Store, monkeypatch: pytest.MonkeyPatch, info: dict[str, Any], message: str

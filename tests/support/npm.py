@@ -32,9 +32,7 @@ def install_folder(variable: str, temporary: Path) -> Path:
 def install_packages(folder: Path, packages: Sequence[str]) -> Path:
     """Install the missing packages, given as `name@version`, without running their scripts."""
     modules = folder / "node_modules"
-    missing = [
-        package for package in packages if not (modules / package.rpartition("@")[0]).is_dir()
-    ]
+    missing = [package for package in packages if not (modules / package.rpartition("@")[0]).is_dir()]
     if missing:
         folder.mkdir(parents=True, exist_ok=True)
         command = ["npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"]

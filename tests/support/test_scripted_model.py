@@ -16,11 +16,7 @@ from google.genai import types
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import Failure, Raw, ToolCall, Turn
 
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {"city": {"type": "string"}},
-    "required": ["city"],
-}
+SCHEMA: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 WEATHER = Turn("Let me look that up.", ToolCall("get_weather", {"city": "Zürich"}))
 DONE = Turn("It is sunny in Zürich.")
 
@@ -55,10 +51,7 @@ def test_anthropic_returns_a_complete_response(model: ScriptedModel) -> None:
     assert call.type == "tool_use" and call.input == {"city": "Zürich"}
     result = {"type": "tool_result", "tool_use_id": call.id, "content": "sunny"}
     second = claude(model).messages.create(
-        **claude_request(
-            {"role": "assistant", "content": first.content},
-            {"role": "user", "content": [result]},
-        )
+        **claude_request({"role": "assistant", "content": first.content}, {"role": "user", "content": [result]})
     )
     assert second.stop_reason == "end_turn"
     assert second.usage.input_tokens > first.usage.input_tokens
@@ -145,9 +138,7 @@ def test_openai_chat_returns_a_complete_response(model: ScriptedModel) -> None:
     [call] = choice.message.tool_calls or []
     assert call.type == "function" and call.function.arguments == '{"city": "Zürich"}'
     second = gpt(model).chat.completions.create(
-        **chat_request(
-            choice.message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
-        )
+        **chat_request(choice.message, {"role": "tool", "tool_call_id": call.id, "content": "sunny"})
     )
     assert second.choices[0].message.content == "It is sunny in Zürich."
     assert second.choices[0].finish_reason == "stop"
@@ -156,9 +147,7 @@ def test_openai_chat_returns_a_complete_response(model: ScriptedModel) -> None:
 
 
 def test_openai_chat_streams_the_same_answer(model: ScriptedModel) -> None:
-    with gpt(model).chat.completions.stream(
-        **chat_request(), stream_options={"include_usage": True}
-    ) as stream:
+    with gpt(model).chat.completions.stream(**chat_request(), stream_options={"include_usage": True}) as stream:
         for _ in stream:
             pass
         final = stream.get_final_completion()
@@ -171,10 +160,7 @@ def test_openai_chat_streams_the_same_answer(model: ScriptedModel) -> None:
 def test_openai_chat_streams_calls_in_pieces(model: ScriptedModel) -> None:
     chunks = list(gpt(model).chat.completions.create(**chat_request(), stream=True))
     deltas = [
-        call.function.arguments
-        for chunk in chunks
-        for call in chunk.choices[0].delta.tool_calls or []
-        if call.function
+        call.function.arguments for chunk in chunks for call in chunk.choices[0].delta.tool_calls or [] if call.function
     ]
     assert len(deltas) > 2
     assert "".join(delta or "" for delta in deltas) == '{"city": "Zürich"}'
@@ -193,9 +179,7 @@ def responses_request(*items: Any) -> dict[str, Any]:
     return {
         "model": "gpt-scripted",
         "input": [{"role": "user", "content": "Weather in Zürich?"}, *items],
-        "tools": [
-            {"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": False}
-        ],
+        "tools": [{"type": "function", "name": "get_weather", "parameters": SCHEMA, "strict": False}],
         "store": False,
     }
 
@@ -227,9 +211,7 @@ def test_openai_responses_streams_the_same_answer(model: ScriptedModel) -> None:
     assert kinds[:2] == ["response.created", "response.in_progress"]
     assert kinds[-1] == "response.completed"
     assert "response.function_call_arguments.delta" in kinds
-    assert [event.sequence_number for event in events] == sorted(
-        event.sequence_number for event in events
-    )
+    assert [event.sequence_number for event in events] == sorted(event.sequence_number for event in events)
     call = final.output[1]
     assert call.type == "function_call" and call.arguments == '{"city": "Zürich"}'
     assert final.output_text == "Let me look that up."
@@ -245,19 +227,14 @@ def test_openai_responses_rejects_a_call_without_result(model: ScriptedModel) ->
 def test_stop_reason_can_be_scripted() -> None:
     with ScriptedModel(lambda request: Turn("Half a", stop=_cut(request))) as model:
         assert gpt(model).responses.create(**responses_request()).status == "incomplete"
-        assert (
-            gpt(model).chat.completions.create(**chat_request()).choices[0].finish_reason
-            == "length"
-        )
+        assert gpt(model).chat.completions.create(**chat_request()).choices[0].finish_reason == "length"
         assert claude(model).messages.create(**claude_request()).stop_reason == "max_tokens"
 
 
 def _cut(request: Request) -> str:
-    return {
-        "anthropic": "max_tokens",
-        "openai_chat": "length",
-        "openai_responses": "max_output_tokens",
-    }[request.wire.name]
+    return {"anthropic": "max_tokens", "openai_chat": "length", "openai_responses": "max_output_tokens"}[
+        request.wire.name
+    ]
 
 
 # ---------------------------------------------------------------------------------------- Gemini
@@ -318,9 +295,7 @@ def test_gemini_counts_tokens(gemini: genai.Client) -> None:
 def test_gemini_rejects_a_call_without_result(gemini: genai.Client) -> None:
     first = gemini.models.generate_content(**gemini_request())
     assert first.candidates
-    request = gemini_request(
-        first.candidates[0].content, types.Content(role="user", parts=[types.Part(text="so?")])
-    )
+    request = gemini_request(first.candidates[0].content, types.Content(role="user", parts=[types.Part(text="so?")]))
     with pytest.raises(genai_errors.ClientError, match="number of function response parts"):
         gemini.models.generate_content(**request)
 
@@ -358,9 +333,7 @@ def test_exhausted_script_is_an_error(model: ScriptedModel) -> None:
 def test_async_clients_are_served_at_the_same_time() -> None:
     async def main() -> list[str]:
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="any") as client:
-            answers = await asyncio.gather(
-                *(client.chat.completions.create(**chat_request()) for _ in range(5))
-            )
+            answers = await asyncio.gather(*(client.chat.completions.create(**chat_request()) for _ in range(5)))
         return [answer.id for answer in answers]
 
     with ScriptedModel(lambda request: DONE) as server:

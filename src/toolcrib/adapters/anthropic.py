@@ -65,9 +65,7 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     return [_render_tool(tool) for tool in tools]
 
 
-def hosted_search_to_wire(
-    visible: Iterable[Tool], deferred: Iterable[Tool]
-) -> list[dict[str, Any]]:
+def hosted_search_to_wire(visible: Iterable[Tool], deferred: Iterable[Tool]) -> list[dict[str, Any]]:
     """Return the `tools` of a request in which Anthropic searches the deferred tools."""
     return [dict(HOSTED_SEARCH_TOOL), *client_search_to_wire((), visible, deferred)]
 
@@ -82,19 +80,13 @@ def client_search_to_wire(
 
 def calls_from_wire(reply: object) -> list[ToolCall]:
     """Return the calls of a message, except those that Anthropic runs."""
-    return [
-        _parse_call(block)
-        for block in _content_blocks(to_plain_dict(reply))
-        if block.get("type") == "tool_use"
-    ]
+    return [_parse_call(block) for block in _content_blocks(to_plain_dict(reply)) if block.get("type") == "tool_use"]
 
 
 def loaded_names_from_wire(reply: object) -> list[str]:
     """Return the names of the tools that Anthropic's own search found in a message."""
     results = [
-        block.get("content")
-        for block in _content_blocks(to_plain_dict(reply))
-        if block.get("type") == _SEARCH_RESULT
+        block.get("content") for block in _content_blocks(to_plain_dict(reply)) if block.get("type") == _SEARCH_RESULT
     ]
     return [
         str_or_empty(reference.get("tool_name"))
@@ -159,11 +151,7 @@ def _content_blocks(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _parse_call(block: Mapping[str, Any]) -> ToolCall:
     arguments = block.get("input", {})
     is_json = isinstance(arguments, dict) and [*arguments] != [INVALID_JSON_KEY]
-    return ToolCall(
-        str_or_empty(block.get("id")),
-        str_or_empty(block.get("name")),
-        arguments if is_json else None,
-    )
+    return ToolCall(str_or_empty(block.get("id")), str_or_empty(block.get("name")), arguments if is_json else None)
 
 
 def _render_result(answer: CallReply) -> dict[str, Any]:

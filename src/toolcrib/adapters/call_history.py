@@ -32,9 +32,7 @@ class CallHistory:
         self.turns.append(turn)
         self._open_calls |= open_calls
 
-    def add_result(
-        self, key: str, text: str, names: Iterable[str] = (), *, is_error: bool = False
-    ) -> None:
+    def add_result(self, key: str, text: str, names: Iterable[str] = (), *, is_error: bool = False) -> None:
         """Add the result of the call with this id, or this name; without such a call, ignore it."""
         positions = self._open_calls.get(key)
         if positions:

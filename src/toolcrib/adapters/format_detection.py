@@ -6,12 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses, toolcrib_json
-from toolcrib.adapters.plain_json import (
-    describe_entry,
-    describe_json_type,
-    format_field_names,
-    not_a_function_error,
-)
+from toolcrib.adapters.plain_json import describe_entry, describe_json_type, format_field_names, not_a_function_error
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 

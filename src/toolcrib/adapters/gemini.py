@@ -56,14 +56,7 @@ _KEYWORDS = {
     "ref": "$ref",
 }
 # 64-bit numbers, which the JSON of the API has as strings.
-_COUNT_KEYWORDS = (
-    "maxItems",
-    "maxLength",
-    "maxProperties",
-    "minItems",
-    "minLength",
-    "minProperties",
-)
+_COUNT_KEYWORDS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
 _MAX_DIGITS = 19
 # Keywords whose values are not schemas.
 _VALUE_KEYWORDS = ("const", "default", "enum", "example", "examples")
@@ -82,10 +75,7 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
     """Return the tools of one entry of a request's `tools`."""
     container = _used_spelling(entry, _DECLARATIONS)
     if entry.get(container) is not None:
-        return [
-            _parse_declaration(declaration)
-            for declaration in FieldReader(entry).read_objects(container)
-        ]
+        return [_parse_declaration(declaration) for declaration in FieldReader(entry).read_objects(container)]
     if _is_hosted_tool(entry):
         raise InvalidTool(
             f"{describe_entry(entry)}: this is not a function tool but one that Gemini runs, "
@@ -141,24 +131,18 @@ def _parse_declaration(declaration: Mapping[str, Any]) -> Tool:
         fields.read_name(),
         fields.read_text("description"),
         _read_schema(declaration, "parameters", _used_spelling(declaration, _JSON_SCHEMAS)),
-        output_schema=_read_schema(
-            declaration, "response", _used_spelling(declaration, _RESPONSE_JSON_SCHEMAS)
-        ),
+        output_schema=_read_schema(declaration, "response", _used_spelling(declaration, _RESPONSE_JSON_SCHEMAS)),
     )
 
 
-def _read_schema(
-    declaration: Mapping[str, Any], dialect_field: str, json_field: str
-) -> Mapping[str, Any]:
+def _read_schema(declaration: Mapping[str, Any], dialect_field: str, json_field: str) -> Mapping[str, Any]:
     """Return a JSON Schema, given as such or in Gemini's dialect."""
     fields = FieldReader(declaration)
     schema = fields.read_object(json_field)
     if not schema:
         return _to_json_schema(fields.read_object(dialect_field), describe_entry(declaration), 0)
     if fields.read_object(dialect_field):
-        raise InvalidTool(
-            f"{describe_entry(declaration)}: has both {dialect_field} and {json_field}; keep one"
-        )
+        raise InvalidTool(f"{describe_entry(declaration)}: has both {dialect_field} and {json_field}; keep one")
     return schema
 
 
@@ -172,13 +156,9 @@ def _to_json_schema(schema: Mapping[str, Any], owner: str, depth: int) -> dict[s
         if name == "type":
             converted |= _convert_type(value)
         elif name == "$ref":
-            converted[name] = (
-                value.replace("#/defs/", "#/$defs/") if isinstance(value, str) else value
-            )
+            converted[name] = value.replace("#/defs/", "#/$defs/") if isinstance(value, str) else value
         elif name in ("properties", "$defs") and isinstance(value, Mapping):
-            converted[name] = {
-                key: _convert_inner(inner, owner, depth) for key, inner in value.items()
-            }
+            converted[name] = {key: _convert_inner(inner, owner, depth) for key, inner in value.items()}
         elif name == "anyOf" and isinstance(value, list | tuple):
             converted[name] = [_convert_inner(inner, owner, depth) for inner in value]
         elif name in ("items", "additionalProperties"):
@@ -187,11 +167,7 @@ def _to_json_schema(schema: Mapping[str, Any], owner: str, depth: int) -> dict[s
             converted[name] = _parse_count(value)
         elif name != "nullable":
             converted[name] = value
-    return (
-        {**converted, **dict(_allow_null(converted))}
-        if schema.get("nullable") is True
-        else converted
-    )
+    return {**converted, **dict(_allow_null(converted))} if schema.get("nullable") is True else converted
 
 
 def _allow_null(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -224,9 +200,7 @@ def _without_null_enums(schema: Any, depth: int) -> Any:
         for keyword, value in schema.items()
     }
     match converted:
-        case {"type": [type_name, "null"], "enum": [*values, None], **rest} if (
-            values and "anyOf" not in rest
-        ):
+        case {"type": [type_name, "null"], "enum": [*values, None], **rest} if values and "anyOf" not in rest:
             return {**rest, "anyOf": [{"type": type_name, "enum": values}, {"type": "null"}]}
     return converted
 
@@ -280,9 +254,7 @@ def _parse_calls(content: Mapping[str, Any]) -> list[ToolCall]:
 def _parse_call(call: Mapping[str, Any]) -> ToolCall:
     arguments = call.get("args", {})
     return ToolCall(
-        str_or_empty(call.get("id")),
-        str_or_empty(call.get("name")),
-        arguments if isinstance(arguments, dict) else None,
+        str_or_empty(call.get("id")), str_or_empty(call.get("name")), arguments if isinstance(arguments, dict) else None
     )
 
 

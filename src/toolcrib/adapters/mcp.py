@@ -7,13 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from toolcrib.adapters.call_history import CallHistory
-from toolcrib.adapters.plain_json import (
-    FieldReader,
-    join_texts,
-    str_or_empty,
-    to_plain_dict,
-    to_plain_dicts,
-)
+from toolcrib.adapters.plain_json import FieldReader, join_texts, str_or_empty, to_plain_dict, to_plain_dicts
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
@@ -27,9 +21,7 @@ def is_tool_entry(entry: Mapping[str, Any]) -> bool:
     return "inputSchema" in entry
 
 
-def tools_from_wire(
-    entry: Mapping[str, Any], *, server: str = "", server_description: str = ""
-) -> list[Tool]:
+def tools_from_wire(entry: Mapping[str, Any], *, server: str = "", server_description: str = "") -> list[Tool]:
     """Return the tool of one entry, or all tools of a `tools/list` result."""
     entries = FieldReader(entry).read_objects("tools") if "tools" in entry else [entry]
     return [_parse_tool(item, server, server_description) for item in entries]
@@ -42,8 +34,7 @@ def _parse_tool(entry: Mapping[str, Any], server: str, server_description: str) 
         fields.read_name(),
         fields.read_text("description"),
         fields.read_object("inputSchema"),
-        title=fields.read_text("title")
-        or FieldReader(annotations, prefix="annotations.").read_text("title"),
+        title=fields.read_text("title") or FieldReader(annotations, prefix="annotations.").read_text("title"),
         server=server,
         server_description=server_description,
         output_schema=fields.read_object("outputSchema"),
@@ -72,8 +63,7 @@ def reply_to_messages(request: object) -> list[dict[str, Any]]:
 def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
     """Return one response per call."""
     return [
-        {"jsonrpc": "2.0", "id": _decode_id(answer.call.id), "result": result_to_wire(answer)}
-        for answer in answers
+        {"jsonrpc": "2.0", "id": _decode_id(answer.call.id), "result": result_to_wire(answer)} for answer in answers
     ]
 
 

@@ -41,9 +41,7 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
         fields.read_text("description"),
         fields.read_object("parameters"),
         # OpenAI has no deferral here; servers that add it put it in the function or its wrapper.
-        policy=fields.read_policy()
-        if fields.read_policy() != "automatic"
-        else wrapper.read_policy(),
+        policy=fields.read_policy() if fields.read_policy() != "automatic" else wrapper.read_policy(),
     )
     return [tool]
 
@@ -80,10 +78,7 @@ def reply_to_messages(reply: object) -> list[dict[str, Any]]:
 
 def answers_to_wire(answers: Sequence[CallReply]) -> list[dict[str, Any]]:
     """Return one message per result."""
-    return [
-        {"role": "tool", "tool_call_id": answer.call.id, "content": answer.text}
-        for answer in answers
-    ]
+    return [{"role": "tool", "tool_call_id": answer.call.id, "content": answer.text} for answer in answers]
 
 
 def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:

@@ -36,14 +36,10 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
         return [_parse_function(entry)]
     namespace = FieldReader(entry)
     server, description = namespace.read_name(), namespace.read_text("description")
-    return [
-        _parse_function(member, server, description) for member in namespace.read_objects("tools")
-    ]
+    return [_parse_function(member, server, description) for member in namespace.read_objects("tools")]
 
 
-def _parse_function(
-    entry: Mapping[str, Any], server: str = "", server_description: str = ""
-) -> Tool:
+def _parse_function(entry: Mapping[str, Any], server: str = "", server_description: str = "") -> Tool:
     if entry.get("type") != "function":
         raise not_a_function_error(entry)
     fields = FieldReader(entry)
@@ -71,20 +67,13 @@ def client_search_to_wire(
     Deferred tools are not declared: the answer to a search has their full definitions.
     """
     searches = [
-        {
-            "type": "tool_search",
-            "execution": "client",
-            "description": tool.description,
-            "parameters": tool.input_schema,
-        }
+        {"type": "tool_search", "execution": "client", "description": tool.description, "parameters": tool.input_schema}
         for tool in own_tools
     ]
     return [*tools_to_wire(visible), *searches]
 
 
-def hosted_search_to_wire(
-    visible: Iterable[Tool], deferred: Iterable[Tool]
-) -> list[dict[str, Any]]:
+def hosted_search_to_wire(visible: Iterable[Tool], deferred: Iterable[Tool]) -> list[dict[str, Any]]:
     """Return the `tools` of a request in which OpenAI searches the deferred tools.
 
     Deferred tools are grouped into one namespace per category, in alphabetical order; tools without
@@ -92,16 +81,9 @@ def hosted_search_to_wire(
     """
     categories: dict[str, list[dict[str, Any]]] = {}
     for tool in deferred:
-        categories.setdefault(tool.category, []).append(
-            {**_render_tool(tool), "defer_loading": True}
-        )
+        categories.setdefault(tool.category, []).append({**_render_tool(tool), "defer_loading": True})
     namespaces = [
-        {
-            "type": "namespace",
-            "name": safe_name(category),
-            "description": f"Tools for {category}",
-            "tools": members,
-        }
+        {"type": "namespace", "name": safe_name(category), "description": f"Tools for {category}", "tools": members}
         for category, members in sorted(categories.items())
         if category
     ]
@@ -147,11 +129,7 @@ def turns_from_wire(messages: Iterable[object]) -> list[list[PastCall]]:
             history.add_turn(_parse_calls(turn_items), _loaded_names(turn_items))
             turn_items = []
         if _is_result(item):
-            history.add_result(
-                str_or_empty(item.get("call_id")),
-                str_or_empty(item.get("output")),
-                _found_names(item),
-            )
+            history.add_result(str_or_empty(item.get("call_id")), str_or_empty(item.get("output")), _found_names(item))
     if turn_items:
         history.add_turn(_parse_calls(turn_items), _loaded_names(turn_items))
     return history.turns
@@ -175,9 +153,7 @@ def _parse_calls(items: Iterable[Mapping[str, Any]]) -> list[ToolCall]:
         id = str_or_empty(item.get("call_id"))
         if item.get("type") == "function_call":
             namespace = str_or_empty(item.get("namespace"))
-            calls.append(
-                ToolCall(id, str_or_empty(item.get("name")), arguments, namespace=namespace)
-            )
+            calls.append(ToolCall(id, str_or_empty(item.get("name")), arguments, namespace=namespace))
         elif item.get("type") == "tool_search_call" and item.get("execution") == "client":
             calls.append(ToolCall(id, "", arguments, is_search=True))
     return calls
@@ -185,11 +161,7 @@ def _parse_calls(items: Iterable[Mapping[str, Any]]) -> list[ToolCall]:
 
 def _render_answer(answer: CallReply) -> dict[str, Any]:
     if not answer.call.is_search:
-        return {
-            "type": "function_call_output",
-            "call_id": answer.call.id,
-            "output": answer.text,
-        }
+        return {"type": "function_call_output", "call_id": answer.call.id, "output": answer.text}
     return {
         "type": "tool_search_output",
         "execution": "client",
@@ -201,9 +173,7 @@ def _render_answer(answer: CallReply) -> dict[str, Any]:
 
 def _is_result(item: Mapping[str, Any]) -> bool:
     item_type = item.get("type")
-    return item_type == "function_call_output" or (
-        item_type == _SEARCH_OUTPUT and not _is_hosted(item)
-    )
+    return item_type == "function_call_output" or (item_type == _SEARCH_OUTPUT and not _is_hosted(item))
 
 
 def _is_hosted(item: Mapping[str, Any]) -> bool:

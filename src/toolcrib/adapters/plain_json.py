@@ -72,9 +72,7 @@ def join_texts(parts: object) -> str:
 def referenced_tool_names(parts: object) -> list[str]:
     """Return the names of the tools that a list of content parts refers to."""
     return [
-        str_or_empty(part.get("tool_name"))
-        for part in dicts_or_empty(parts)
-        if part.get("type") == "tool_reference"
+        str_or_empty(part.get("tool_name")) for part in dicts_or_empty(parts) if part.get("type") == "tool_reference"
     ]
 
 

@@ -49,9 +49,7 @@ def tools_from_wire(entry: Mapping[str, Any]) -> list[Tool]:
     """Return the tool of one entry. Unknown fields are ignored unless they look misspelled."""
     for field in entry:
         if suggestion := _suggest_field(str(field)):
-            raise InvalidTool(
-                f"{describe_entry(entry)}: unknown field {field!r}; did you mean {suggestion!r}?"
-            )
+            raise InvalidTool(f"{describe_entry(entry)}: unknown field {field!r}; did you mean {suggestion!r}?")
     present = (field for field in TOOL_FIELDS if entry.get(field) is not None)
     return [Tool(**{"name": FieldReader(entry).read_name(), **_read_fields(entry, present)})]
 

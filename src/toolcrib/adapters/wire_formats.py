@@ -27,9 +27,7 @@ class WireFormat(Protocol):
 class SearchWireFormat(WireFormat, Protocol):
     """A format with deferred tools, which the provider or Toolcrib searches."""
 
-    def hosted_search_to_wire(
-        self, visible: Iterable[Tool], deferred: Iterable[Tool], /
-    ) -> JsonObjects: ...
+    def hosted_search_to_wire(self, visible: Iterable[Tool], deferred: Iterable[Tool], /) -> JsonObjects: ...
     def client_search_to_wire(
         self, own_tools: Iterable[Tool], visible: Iterable[Tool], deferred: Iterable[Tool], /
     ) -> JsonObjects: ...

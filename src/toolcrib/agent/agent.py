@@ -22,13 +22,7 @@ from toolcrib.session.turn import ToolTask
 MAX_STEPS: Final = 25
 
 # The providers' stop reasons for a reply that exceeded a limit of tokens.
-_LENGTH_STOPS: Final = (
-    "max_tokens",
-    "model_context_window_exceeded",
-    "length",
-    "max_output_tokens",
-    "MAX_TOKENS",
-)
+_LENGTH_STOPS: Final = ("max_tokens", "model_context_window_exceeded", "length", "max_output_tokens", "MAX_TOKENS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +159,7 @@ class Agent:
             else:
                 yield step
 
-    async def stream_async(
-        self, task: str = "", messages: Sequence[Message] = ()
-    ) -> AsyncIterator[AgentEvent]:
+    async def stream_async(self, task: str = "", messages: Sequence[Message] = ()) -> AsyncIterator[AgentEvent]:
         """Do the same as `stream` with an async client.
 
         Async functions run in the caller's event loop, other functions in threads.
@@ -240,8 +232,7 @@ class Agent:
                     messages,
                 )
         raise AgentUnfinished(
-            f"the model is not done after {self._max_steps} steps; "
-            "raise max_steps, or give a smaller task",
+            f"the model is not done after {self._max_steps} steps; raise max_steps, or give a smaller task",
             reply.text,
             messages,
         )
@@ -263,9 +254,7 @@ def _next_step(steps: _AgentSteps, result: Any) -> _AgentStep | None:
         return None
 
 
-def _text_events(
-    add_to_reply: Callable[[dict[str, Any]], str], response: object
-) -> Iterator[TextDelta]:
+def _text_events(add_to_reply: Callable[[dict[str, Any]], str], response: object) -> Iterator[TextDelta]:
     if text := add_to_reply(to_plain_dict(response, "a response of the client")):
         yield TextDelta(text)
 

@@ -6,27 +6,12 @@ import json
 from typing import Any, Final
 
 from toolcrib.adapters.anthropic import INVALID_JSON_KEY
-from toolcrib.agent.provider import (
-    AgentRequest,
-    AgentTokenUsage,
-    ClientProvider,
-    ReplyBuilder,
-    StopReason,
-)
+from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, ClientProvider, ReplyBuilder, StopReason
 
 DEFAULT_MAX_TOKENS: Final = 4_096
 
-_STOP_REASONS: Final = {
-    "end_turn": "done",
-    "stop_sequence": "done",
-    "tool_use": "calls",
-    "pause_turn": "again",
-}
-_INPUT_COUNTS: Final = (
-    "input_tokens",
-    "cache_creation_input_tokens",
-    "cache_read_input_tokens",
-)
+_STOP_REASONS: Final = {"end_turn": "done", "stop_sequence": "done", "tool_use": "calls", "pause_turn": "again"}
+_INPUT_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class Anthropic(ClientProvider):
@@ -39,13 +24,7 @@ class Anthropic(ClientProvider):
     wire = "anthropic"
 
     def __init__(
-        self,
-        client: Any,
-        model: str,
-        *,
-        max_tokens: int = DEFAULT_MAX_TOKENS,
-        stream: bool = True,
-        **options: Any,
+        self, client: Any, model: str, *, max_tokens: int = DEFAULT_MAX_TOKENS, stream: bool = True, **options: Any
     ) -> None:
         options = {"model": model, "max_tokens": max_tokens, **options}
         super().__init__(client, stream, options, ["messages"])

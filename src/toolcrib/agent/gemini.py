@@ -6,14 +6,7 @@ from base64 import urlsafe_b64decode
 from collections.abc import Mapping
 from typing import Any, Final
 
-from toolcrib.agent.provider import (
-    AgentRequest,
-    AgentTokenUsage,
-    ClientProvider,
-    Message,
-    ReplyBuilder,
-    StopReason,
-)
+from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, ClientProvider, Message, ReplyBuilder, StopReason
 
 _INPUT_COUNTS: Final = ("promptTokenCount", "toolUsePromptTokenCount")
 _OUTPUT_COUNTS: Final = ("candidatesTokenCount", "thoughtsTokenCount")
@@ -29,12 +22,7 @@ class Gemini(ClientProvider):
     wire = "gemini"
 
     def __init__(
-        self,
-        client: Any,
-        model: str,
-        config: Mapping[str, Any] | None = None,
-        *,
-        stream: bool = True,
+        self, client: Any, model: str, config: Mapping[str, Any] | None = None, *, stream: bool = True
     ) -> None:
         super().__init__(client, stream, dict(config or {}), ["automatic_function_calling"])
         # Otherwise the client runs functions itself.

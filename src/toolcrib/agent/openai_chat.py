@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.agent.provider import (
-    AgentRequest,
-    AgentTokenUsage,
-    ClientProvider,
-    ReplyBuilder,
-    StopReason,
-)
+from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, ClientProvider, ReplyBuilder, StopReason
 
 _STOP_REASONS: Final = {"stop": "done", "tool_calls": "calls", "function_call": "calls"}
 
@@ -84,9 +78,7 @@ class _ChatReply:
     def _find_or_start_call(self, piece: dict[str, Any]) -> dict[str, Any]:
         """Return the call that a piece continues; some servers number calls wrongly or not at all."""
         id, index = piece.get("id") or "", piece.get("index")
-        matches = [
-            call for call in self._calls if call["index"] == index and id in ("", call["id"])
-        ]
+        matches = [call for call in self._calls if call["index"] == index and id in ("", call["id"])]
         if index is None and not id:
             matches = self._calls
         if matches:
@@ -105,8 +97,7 @@ class _ChatReply:
         message = dict(self._message)
         if self._calls:
             message["tool_calls"] = [
-                {field: value for field, value in call.items() if field != "index"}
-                for call in self._calls
+                {field: value for field, value in call.items() if field != "index"} for call in self._calls
             ]
         choice = {"index": 0, "message": message, "finish_reason": self._stop}
         return {"choices": [choice], "usage": self._usage}

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from toolcrib.agent.provider import (
-    AgentRequest,
-    AgentTokenUsage,
-    ClientProvider,
-    Message,
-    ReplyBuilder,
-    StopReason,
-)
+from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, ClientProvider, Message, ReplyBuilder, StopReason
 
 _FINAL_EVENTS: Final = ("response.completed", "response.incomplete", "response.failed")
 _CALL_TYPES: Final = ("function_call", "custom_tool_call", "tool_search_call")
@@ -34,10 +27,7 @@ class OpenAIResponses(ClientProvider):
         """Return the response, or its events."""
         system = {"instructions": request.system} if request.system else {}
         return self._client.responses.create(
-            **{**self._options, **system},
-            input=request.messages,
-            tools=self._all_tools(request),
-            stream=self.streams,
+            **{**self._options, **system}, input=request.messages, tools=self._all_tools(request), stream=self.streams
         )
 
     def new_reply(self) -> ReplyBuilder:
@@ -100,9 +90,7 @@ def _detach_items(items: list[Message]) -> list[Message]:
     preceded the item.
     """
     return [
-        {field: value for field, value in item.items() if field != "id"}
-        if item.get("type") in _TYPES_WITH_ID
-        else item
+        {field: value for field, value in item.items() if field != "id"} if item.get("type") in _TYPES_WITH_ID else item
         for item in items
         if item.get("type") != "reasoning" or item.get("encrypted_content")
     ]

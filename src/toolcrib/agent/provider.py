@@ -25,9 +25,7 @@ class AgentTokenUsage:
     output_tokens: int = 0
 
     def __add__(self, other: AgentTokenUsage) -> AgentTokenUsage:
-        return AgentTokenUsage(
-            self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
-        )
+        return AgentTokenUsage(self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens)
 
     @property
     def total_tokens(self) -> int:
@@ -39,10 +37,7 @@ class AgentTokenUsage:
         cls, counts: Mapping[str, Any], inputs: Collection[str], outputs: Collection[str]
     ) -> AgentTokenUsage:
         """Sum the named fields of a provider's usage object; missing and null counts are zero."""
-        return cls(
-            sum(counts.get(field) or 0 for field in inputs),
-            sum(counts.get(field) or 0 for field in outputs),
-        )
+        return cls(sum(counts.get(field) or 0 for field in inputs), sum(counts.get(field) or 0 for field in outputs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +101,7 @@ class ClientProvider:
     `reserved` names the request fields that the agent sets itself.
     """
 
-    def __init__(
-        self, client: Any, stream: bool, options: dict[str, Any], reserved: Collection[str]
-    ) -> None:
+    def __init__(self, client: Any, stream: bool, options: dict[str, Any], reserved: Collection[str]) -> None:
         for name in reserved:
             if name in options:
                 raise InvalidConfig(f"{name!r} is set by the agent; leave it out of the options")

@@ -96,9 +96,7 @@ def command(
         )
     else:
         if forget is not None:
-            click.echo(
-                f"Forgot {escape_invisible(forget)}. Its tools are trusted again on first use."
-            )
+            click.echo(f"Forgot {escape_invisible(forget)}. Its tools are trusted again on first use.")
         _print_tools(approved, remaining, is_listing=not selected)
     if missed:
         raise UnknownTool(
@@ -118,9 +116,7 @@ def _open_existing_store(url: str) -> Iterator[Store]:
     """Open a store. A SQLite file that does not exist is an error, because it would be empty."""
     path = Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()
     if url.startswith(_SQLITE_PREFIX) and not path.exists():
-        raise InvalidStore(
-            f"{path}: there is no such file; start the gateway once, or set its store with --store"
-        )
+        raise InvalidStore(f"{path}: there is no such file; start the gateway once, or set its store with --store")
     store = open_store(url)
     try:
         yield store
@@ -130,11 +126,7 @@ def _open_existing_store(url: str) -> Iterator[Store]:
 
 def list_pending_tools(store: Store) -> list[PendingTool]:
     """Return all quarantined tools."""
-    return [
-        PendingTool(server, pin)
-        for server, pins in store.list_quarantined().items()
-        for pin in pins.values()
-    ]
+    return [PendingTool(server, pin) for server, pins in store.list_quarantined().items() for pin in pins.values()]
 
 
 def _select(pending: Sequence[PendingTool], names: Sequence[str]) -> list[PendingTool]:
@@ -171,20 +163,13 @@ def _tool_to_json(tool: PendingTool) -> dict[str, Any]:
         "fingerprint": tool.pin.candidate_fingerprint,
         "difference": tool.difference,
         "findings": [
-            {
-                "kind": finding.category,
-                "where": finding.location,
-                "text": finding.message,
-                "severity": finding.severity,
-            }
+            {"kind": finding.category, "where": finding.location, "text": finding.message, "severity": finding.severity}
             for finding in tool.findings
         ],
     }
 
 
-def _print_tools(
-    approved: Sequence[PendingTool], remaining: Sequence[PendingTool], *, is_listing: bool
-) -> None:
+def _print_tools(approved: Sequence[PendingTool], remaining: Sequence[PendingTool], *, is_listing: bool) -> None:
     for tool in remaining if is_listing else approved:
         _print_tool(tool)
     if approved:

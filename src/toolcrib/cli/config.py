@@ -9,12 +9,7 @@ import click
 from toolcrib.cli.gateway import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 from toolcrib.config.fields import SettingField, list_settings
-from toolcrib.config.loader import (
-    CONFIG_VARIABLE,
-    list_config_paths,
-    load_config,
-    require_config_path,
-)
+from toolcrib.config.loader import CONFIG_VARIABLE, list_config_paths, load_config, require_config_path
 from toolcrib.config.server_entry import FOREIGN_SERVER_KEYS
 from toolcrib.config.settings import (
     AccessProfile,
@@ -139,9 +134,7 @@ def _section_schema(section_type: type) -> dict[str, Any]:
     return {
         "type": "object",
         "description": (section_type.__doc__ or "").strip(),
-        "properties": {
-            setting.key: _value_schema(setting) for setting in list_settings(section_type)
-        },
+        "properties": {setting.key: _value_schema(setting) for setting in list_settings(section_type)},
         "additionalProperties": False,
     }
 

@@ -70,10 +70,6 @@ def _estimate_tokens(tools: Iterable[Tool]) -> int:
     """Return about how many tokens the definitions take in a prompt."""
     characters = 0
     for tool in tools:
-        definition = {
-            "name": tool.name,
-            "description": tool.description,
-            "input_schema": tool.input_schema,
-        }
+        definition = {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
         characters += len(json.dumps(definition, ensure_ascii=False, separators=(",", ":")))
     return characters // _CHARS_PER_TOKEN

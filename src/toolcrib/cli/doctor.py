@@ -45,10 +45,7 @@ def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
         reports = _check_servers(config, failed)
         findings += [finding for report in reports for finding in report.findings]
     if as_json:
-        document: dict[str, Any] = {
-            "config": str(path),
-            "findings": [finding.to_json() for finding in findings],
-        }
+        document: dict[str, Any] = {"config": str(path), "findings": [finding.to_json() for finding in findings]}
         if not no_start:
             document["servers"] = [report.to_json() for report in reports]
         print_json(document)
@@ -71,9 +68,7 @@ def _check_config_file(path: Path) -> tuple[GatewayConfig | None, list[ConfigFin
             raise
         return None, list(unset)
     findings = check_config(
-        config,
-        lambda program, folders: shutil.which(program, path=folders),
-        lambda folder: Path(folder).is_dir(),
+        config, lambda program, folders: shutil.which(program, path=folders), lambda folder: Path(folder).is_dir()
     )
     return config, [*unset, *findings]
 
@@ -88,8 +83,7 @@ def _check_servers(config: GatewayConfig, failed: Collection[str]) -> list[Serve
     from toolcrib.hub.startup import load_pins
 
     servers = {
-        name: replace(server, enabled=server.enabled and name not in failed)
-        for name, server in config.servers.items()
+        name: replace(server, enabled=server.enabled and name not in failed) for name, server in config.servers.items()
     }
     is_terminal = sys.stderr.isatty()
     if is_terminal:
@@ -99,9 +93,7 @@ def _check_servers(config: GatewayConfig, failed: Collection[str]) -> list[Serve
     return anyio.run(check_servers, replace(config, servers=servers), load_pins(config), on_started)
 
 
-def _print_report(
-    path: Path, reports: Sequence[ServerReport], findings: Sequence[ConfigFinding]
-) -> None:
+def _print_report(path: Path, reports: Sequence[ServerReport], findings: Sequence[ConfigFinding]) -> None:
     for report in reports:
         if report.is_running:
             tools, tokens = format_count(report.tools, "tool"), format_count(report.tokens, "token")
@@ -116,8 +108,6 @@ def _print_report(
     if findings:
         problems = format_count(len(findings), "problem")
         errors = sum(finding.severity == "error" for finding in findings)
-        click.secho(
-            f"{problems} in {sanitize(str(path))}, {format_count(errors, 'error')}.", bold=True
-        )
+        click.secho(f"{problems} in {sanitize(str(path))}, {format_count(errors, 'error')}.", bold=True)
     else:
         click.echo(f"No problems in {sanitize(str(path))}.")

@@ -34,14 +34,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
-from toolcrib.evaluation.eval_set import (
-    QUERIES_FILE,
-    TOOLS_FILE,
-    EvalSet,
-    ToolPool,
-    build_pool,
-    read_eval_sets,
-)
+from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, ToolPool, build_pool, read_eval_sets
 from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
 from toolcrib.evaluation.summary import EvalSummary, summarize
 from toolcrib.files.atomic_write import resolve_links, write_file_atomically
@@ -70,21 +63,17 @@ class _EvalOptions:
 
     def check_files(self) -> None:
         """Raise if an output file is also an input or another output."""
-        inputs = [
-            Path(folder) / file for folder in self.folders for file in (TOOLS_FILE, QUERIES_FILE)
-        ]
+        inputs = [Path(folder) / file for folder in self.folders for file in (TOOLS_FILE, QUERIES_FILE)]
         input_paths = {resolve_links(path) for path in [*inputs, *map(Path, self.pool_files)]}
         outputs = [Path(file) for file in (self.vectors_file, self.dump_file) if file is not None]
         for file in outputs:
             if resolve_links(file) in input_paths:
                 raise click.UsageError(
-                    f"{sanitize(str(file))} is an input file and would be overwritten; "
-                    "choose another file."
+                    f"{sanitize(str(file))} is an input file and would be overwritten; choose another file."
                 )
         if len(outputs) == 2 and resolve_links(outputs[0]) == resolve_links(outputs[1]):
             raise click.UsageError(
-                f"--vectors and --dump are the same file, {sanitize(str(outputs[0]))}; "
-                "choose different files."
+                f"--vectors and --dump are the same file, {sanitize(str(outputs[0]))}; choose different files."
             )
 
 
@@ -98,9 +87,7 @@ class _SetOutcome:
     summary: EvalSummary
 
 
-def _check_writable(
-    context: click.Context, parameter: click.Parameter, name: str | None
-) -> Path | None:
+def _check_writable(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
     """Return the path of an output file, or raise before the evaluation starts."""
     if name is None:
         return None
@@ -110,9 +97,7 @@ def _check_writable(
     if path.is_dir():
         raise click.BadParameter(f"{sanitize(name)} is a folder; choose a file in it.")
     if not path.parent.is_dir():
-        raise click.BadParameter(
-            f"There is no folder {sanitize(str(path.parent))}; create it first."
-        )
+        raise click.BadParameter(f"There is no folder {sanitize(str(path.parent))}; create it first.")
     needed = [path] if path.exists() else []
     if not path.exists() or path.is_file():
         # An atomic write creates a new file in the same folder.
@@ -129,8 +114,7 @@ def _check_writable(
     "modes",
     multiple=True,
     type=click.Choice(tuple(RANKERS)),
-    help="Search mode; repeat it to compare other modes with the first.  "
-    f"[default: {next(iter(RANKERS))}]",
+    help=f"Search mode; repeat it to compare other modes with the first.  [default: {next(iter(RANKERS))}]",
 )
 @click.option(
     "--pool",
@@ -140,10 +124,7 @@ def _check_writable(
     help="Add the tools of this catalog file to each set; may be repeated.",
 )
 @click.option(
-    "--limit-queries",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Use only N queries of each set, evenly spaced.",
+    "--limit-queries", type=click.IntRange(min=1), metavar="N", help="Use only N queries of each set, evenly spaced."
 )
 @click.option(
     "--vectors",
@@ -191,32 +172,21 @@ def command(**options: Any) -> None:
 
 
 def _evaluate(
-    eval_set: EvalSet,
-    foreign: Sequence[Tool],
-    modes: Sequence[str],
-    rankers: Mapping[str, Ranker],
+    eval_set: EvalSet, foreign: Sequence[Tool], modes: Sequence[str], rankers: Mapping[str, Ranker]
 ) -> _SetOutcome:
     pool = build_pool(eval_set.catalog, foreign)
     catalog = Catalog(pool.tools) if foreign else eval_set.catalog
     engine = SearchEngine(catalog, rankers)
-    results = {
-        mode: list(_run_mode(engine, eval_set, mode))
-        for mode in dict.fromkeys(modes or engine.modes[:1])
-    }
+    results = {mode: list(_run_mode(engine, eval_set, mode)) for mode in dict.fromkeys(modes or engine.modes[:1])}
     return _SetOutcome(eval_set, pool, results, summarize(eval_set.name, len(catalog), results))
 
 
 def _report_cache_errors(cache: CachedEmbedder, path: str) -> None:
     if cache.file_error:
-        print_note(
-            f"{cache.file_error}. The metrics are correct, but every run encodes the tools again."
-        )
+        print_note(f"{cache.file_error}. The metrics are correct, but every run encodes the tools again.")
     elif cache.damaged_count:
         damaged = format_count(cache.damaged_count, "vector was", "vectors were")
-        print_note(
-            f"{path}: {damaged} damaged and have been replaced. If this happens again, check the "
-            "disk."
-        )
+        print_note(f"{path}: {damaged} damaged and have been replaced. If this happens again, check the disk.")
 
 
 def _run_mode(engine: SearchEngine, eval_set: EvalSet, mode: str) -> Iterator[EvalResult]:
@@ -246,9 +216,7 @@ def _show_progress(items: Iterator[_Item], length: int, label: str) -> Iterator[
     # A bar that is wider than the terminal would be repeated on every update.
     room = max(terminal_width() - _BAR_COLUMNS, 0)
     short_label = truncate(label, room) if room else None
-    with click.progressbar(
-        items, length=length, label=short_label, width=0, file=sys.stderr
-    ) as progress_bar:
+    with click.progressbar(items, length=length, label=short_label, width=0, file=sys.stderr) as progress_bar:
         yield from progress_bar
 
 
@@ -314,7 +282,5 @@ def _print_outcome(outcome: _SetOutcome) -> None:
     for mode, count in outcome.summary.unsearchable.items():
         if count:
             error = next(result.error for result in outcome.results[mode] if result.error)
-            print_note(
-                f"{mode} rejected {count:,} of the queries, which count as not found: {error}"
-            )
+            print_note(f"{mode} rejected {count:,} of the queries, which count as not found: {error}")
     print_summary(outcome.summary)

@@ -41,8 +41,7 @@ _DEFINITIONS = {
     "nDCG@": "nDCG@10: 100 if the right tools come first, less if they rank lower.",
     "MRR": "MRR: 1 divided by the rank of the first right tool, 0 after rank 10.",
     "all-steps@": "all-steps@5: every step of the task has a tool among the first 5.",
-    AUC: "AUC: how often a query with an answer gets a higher confidence than one without; 50 is "
-    "chance.",
+    AUC: "AUC: how often a query with an answer gets a higher confidence than one without; 50 is chance.",
     WRONGLY_REFUSED: "wrongly refused: there is an answer, but the result is not confident.",
     RIGHTLY_REFUSED: "rightly refused: no tool fits, and the result is not confident.",
     REFUSAL_PRECISION: "refusal precision: the share of refusals that are right.",
@@ -91,15 +90,9 @@ def print_legend(summaries: Sequence[EvalSummary]) -> None:
             f" * is the best of a row; ▲ and ▼ are better and worse than {base}, "
             f"p < {SIGNIFICANCE_LEVEL} (paired permutation test)."
         )
-    printed = [
-        metric
-        for metric in METRICS
-        if any(_has_metric(summary.overall, metric) for summary in summaries)
-    ]
+    printed = [metric for metric in METRICS if any(_has_metric(summary.overall, metric) for summary in summaries)]
     definitions = [
-        text
-        for prefix, text in _DEFINITIONS.items()
-        if any(metric.startswith(prefix) for metric in printed)
+        text for prefix, text in _DEFINITIONS.items() if any(metric.startswith(prefix) for metric in printed)
     ]
     click.echo()
     click.secho(wrap(" ".join([legend, *definitions])), dim=True)
@@ -174,15 +167,13 @@ def _split_columns(modes: Sequence[str]) -> list[Sequence[str]]:
 def _format_comparison(mode: str, base: str, group: QueryGroup) -> str:
     gains = group.gains[mode]
     parts = [
-        f"{metric} {100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f}, "
-        f"{_format_p(gain.p)})"
+        f"{metric} {100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f}, {_format_p(gain.p)})"
         for metric in _COMPARED_METRICS
         if (gain := gains.get(metric)) is not None
     ]
     if AUC not in gains and _has_metric(group, AUC):
         parts.append(
-            f"AUC not compared: it needs {MIN_AUC_QUERIES} queries with an answer and "
-            f"{MIN_AUC_QUERIES} without"
+            f"AUC not compared: it needs {MIN_AUC_QUERIES} queries with an answer and {MIN_AUC_QUERIES} without"
         )
     return f"{mode} compared with {base}: {', '.join(parts) or 'no metrics in common'}."
 
@@ -215,10 +206,7 @@ def summary_to_json(summary: EvalSummary) -> dict[str, Any]:
         "modes": list(summary.modes),
         "unread": dict(summary.unsearchable),
         "all": _group_to_json(summary.overall),
-        "groups": [
-            {"facet": group.facet, "value": group.value, **_group_to_json(group)}
-            for group in summary.groups
-        ],
+        "groups": [{"facet": group.facet, "value": group.value, **_group_to_json(group)} for group in summary.groups],
     }
 
 
@@ -242,15 +230,11 @@ def result_to_json(set_name: str, mode: str, result: EvalResult) -> dict[str, An
         "query": query.text,
         **{facet: getattr(query, facet) for facet in FACETS if getattr(query, facet)},
         "needs": [sorted(target) for target in query.targets],
-        "ranks": {
-            id: ids.index(id) + 1 if id in ids else None for id in sorted(query.relevant_ids)
-        },
+        "ranks": {id: ids.index(id) + 1 if id in ids else None for id in sorted(query.relevant_ids)},
         "hits": [{"id": id, "score": round(score, _JSON_DIGITS)} for id, score in result.hits],
         "confidence": round(result.confidence, _JSON_DIGITS),
         "confident": result.confident,
-        "figures": {
-            metric: round(value, _JSON_DIGITS) for metric, value in scores if not math.isnan(value)
-        },
+        "figures": {metric: round(value, _JSON_DIGITS) for metric, value in scores if not math.isnan(value)},
         **({"unread": result.error} if result.error else {}),
     }
 

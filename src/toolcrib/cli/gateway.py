@@ -25,12 +25,9 @@ config_option = click.option(
     "--config",
     "config_file",
     metavar="FILE",
-    help="Configuration file.  [default: $TOOLCRIB_CONFIG, ./toolcrib.json or "
-    "~/.config/toolcrib/toolcrib.json]",
+    help="Configuration file.  [default: $TOOLCRIB_CONFIG, ./toolcrib.json or ~/.config/toolcrib/toolcrib.json]",
 )
-json_log_option = click.option(
-    "--json-log", is_flag=True, help="Log as JSON, one line per event and request."
-)
+json_log_option = click.option("--json-log", is_flag=True, help="Log as JSON, one line per event and request.")
 
 
 def load_config_or_demo(config_file: str | None) -> GatewayConfig:
@@ -39,10 +36,7 @@ def load_config_or_demo(config_file: str | None) -> GatewayConfig:
     if path is not None:
         return load_config(path)
     paths = " or ".join(str(path) for path in list_config_paths(config_file))
-    print_note(
-        f"There is no {paths}, so this is a demo server. Create a configuration with "
-        "`toolcrib import`."
-    )
+    print_note(f"There is no {paths}, so this is a demo server. Create a configuration with `toolcrib import`.")
     return build_demo_config()
 
 
@@ -61,9 +55,7 @@ def require_gateway() -> None:
     # find_spec does not import the libraries, which would be slow.
     missing = [name for name in ("mcp", "uvicorn") if find_spec(name) is None]
     if missing:
-        raise InvalidConfig(
-            f"the gateway needs {missing[0]}; install it with pip install 'toolcrib[gateway]'"
-        )
+        raise InvalidConfig(f"the gateway needs {missing[0]}; install it with pip install 'toolcrib[gateway]'")
 
 
 def override_address(config: GatewayConfig, host: str | None, port: int | None) -> GatewayConfig:
@@ -106,9 +98,7 @@ def should_show_progress(verbose: bool, json_log: bool) -> bool:
     return sys.stderr.isatty() and not verbose and not json_log
 
 
-def configure_logging(
-    config: GatewayConfig | None = None, *, verbose: bool = False, as_json: bool = False
-) -> None:
+def configure_logging(config: GatewayConfig | None = None, *, verbose: bool = False, as_json: bool = False) -> None:
     """Log to standard error, with the secrets of the configuration removed.
 
     Without a configuration, only errors are logged.
@@ -117,10 +107,7 @@ def configure_logging(
     from toolcrib.gateway.secrets import collect_config_secrets
 
     handler = start_logging(
-        sys.stderr,
-        as_json=as_json,
-        level=logging.WARNING,
-        secrets=collect_config_secrets(config) if config else (),
+        sys.stderr, as_json=as_json, level=logging.WARNING, secrets=collect_config_secrets(config) if config else ()
     )
     handler.addFilter(_ServerNameFilter())
     levels = {"toolcrib": logging.DEBUG if verbose else logging.INFO if config else logging.ERROR}

@@ -60,13 +60,9 @@ class _ImportOptions:
     help="Import only from this client; may be repeated.",
 )
 @config_option
+@click.option("--all-projects", is_flag=True, help="Import from all project folders of Claude Code.")
 @click.option(
-    "--all-projects", is_flag=True, help="Import from all project folders of Claude Code."
-)
-@click.option(
-    "--write-back",
-    is_flag=True,
-    help="Replace the servers in the clients' files by Toolcrib, and keep backups.",
+    "--write-back", is_flag=True, help="Replace the servers in the clients' files by Toolcrib, and keep backups."
 )
 @click.option("--undo", is_flag=True, help="Restore the servers in the clients' files.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done; write nothing.")
@@ -180,9 +176,7 @@ def _undo(system: HostSystem, request: _ImportOptions) -> None:
         raise SystemExit(1)
 
 
-def _print_restored(
-    restored: Sequence[Mapping[str, Any]], errors: Sequence[str], dry_run: bool
-) -> None:
+def _print_restored(restored: Sequence[Mapping[str, Any]], errors: Sequence[str], dry_run: bool) -> None:
     verb = "would be restored" if dry_run else "restored"
     for item in restored:
         note = "" if item["whole"] else "; other changes since then are kept"

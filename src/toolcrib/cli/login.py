@@ -69,13 +69,9 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
 def _find_server(config: GatewayConfig, name: str) -> ServerConfig:
     server = config.servers.get(name)
     if server is None:
-        raise InvalidConfig(
-            f"there is no server {name!r:.200} in {config.path}; {_suggest_server(config, name)}"
-        )
+        raise InvalidConfig(f"there is no server {name!r:.200} in {config.path}; {_suggest_server(config, name)}")
     if not server.url:
-        raise InvalidConfig(
-            f"{name} is a local program, which cannot be logged in to; set its credentials in `env`"
-        )
+        raise InvalidConfig(f"{name} is a local program, which cannot be logged in to; set its credentials in `env`")
     return server
 
 

@@ -22,10 +22,7 @@ _COMMANDS = {
     "demo": ("toolcrib.cli.demo", "Show tool search on a small catalog."),
     "doctor": ("toolcrib.cli.doctor", "Find problems in toolcrib.json and suggest fixes."),
     "eval": ("toolcrib.cli.eval", "Measure how well search finds the right tools."),
-    "import": (
-        "toolcrib.cli.import_servers",
-        "Import the servers of your MCP clients into toolcrib.json.",
-    ),
+    "import": ("toolcrib.cli.import_servers", "Import the servers of your MCP clients into toolcrib.json."),
     "login": ("toolcrib.cli.login", "Log in to a server that uses OAuth."),
     "search": ("toolcrib.cli.search", "Search for tools."),
     "serve": ("toolcrib.cli.serve", "Serve MCP and the LLM APIs over HTTP."),

@@ -29,9 +29,7 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_HIDDEN = re.compile(
-    "[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
-)
+_HIDDEN = re.compile("[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
 
 
 def sanitize(text: str) -> str:
@@ -139,7 +137,4 @@ def _display_width(text: str) -> int:
     """Return the columns of a text: two per wide character, none per combining mark."""
     if text.isascii():
         return len(text)
-    return sum(
-        2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char)
-        for char in text
-    )
+    return sum(2 if unicodedata.east_asian_width(char) in "WF" else not unicodedata.combining(char) for char in text)

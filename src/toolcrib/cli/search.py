@@ -10,15 +10,7 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.printing import (
-    ToolTable,
-    format_reasons,
-    json_option,
-    print_json,
-    print_note,
-    sanitize,
-    wrap,
-)
+from toolcrib.cli.printing import ToolTable, format_reasons, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.core.catalog import Catalog
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
@@ -52,9 +44,7 @@ def where_options(callback: Callable[..., None]) -> Callable[..., None]:
     @click.option("--tag", "tags", multiple=True, help="Only tools with this tag; may be repeated.")
     @click.option("--read-only", is_flag=True, help="Only tools that are marked as read-only.")
     @wraps(callback)
-    def build_where(
-        server: str, category: str, tags: tuple[str, ...], read_only: bool, **others: Any
-    ) -> None:
+    def build_where(server: str, category: str, tags: tuple[str, ...], read_only: bool, **others: Any) -> None:
         where = Where(server=server, category=category, tags=tags, read_only=read_only)
         callback(where=where, **others)
 
@@ -91,9 +81,7 @@ class _SearchOptions:
 
     def __post_init__(self) -> None:
         if self.ignore_case and self.mode != "regex":
-            raise click.UsageError(
-                "--ignore-case needs --mode regex; all other modes ignore case anyway."
-            )
+            raise click.UsageError("--ignore-case needs --mode regex; all other modes ignore case anyway.")
         if self.lenient and self.mode != "lexical":
             raise click.UsageError("--lenient needs --mode lexical.")
 
@@ -130,24 +118,13 @@ def _join_words(context: click.Context, parameter: click.Parameter, words: tuple
 @click.argument("query", nargs=-1, required=True, metavar="QUERY...", callback=_join_words)
 @catalog_option
 @click.option(
-    "--limit",
-    default=5,
-    type=click.IntRange(1, MAX_LIMIT),
-    metavar="N",
-    help="Maximum number of tools.  [default: 5]",
+    "--limit", default=5, type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Maximum number of tools.  [default: 5]"
 )
 @offset_option
-@click.option(
-    "--mode",
-    default="hybrid",
-    type=click.Choice(tuple(RANKERS)),
-    help="Search mode.  [default: hybrid]",
-)
+@click.option("--mode", default="hybrid", type=click.Choice(tuple(RANKERS)), help="Search mode.  [default: hybrid]")
 @where_options
 @click.option("--ignore-case", is_flag=True, help="Ignore case in regex mode.")
-@click.option(
-    "--lenient", is_flag=True, help="In lexical mode, search a malformed query as plain words."
-)
+@click.option("--lenient", is_flag=True, help="In lexical mode, search a malformed query as plain words.")
 @click.option("--explain", is_flag=True, help="Print which words matched which fields.")
 @click.option("--why", metavar="ID", help="Explain why this tool was or was not found.")
 @json_option
@@ -160,11 +137,7 @@ def command(**options: Any) -> None:
     request = _SearchOptions(**options)
     engine = SearchEngine(open_catalog(request.catalog_files), request.build_rankers())
     result = engine.search(
-        request.query,
-        limit=request.limit,
-        offset=request.offset,
-        mode=request.mode,
-        where=request.where,
+        request.query, limit=request.limit, offset=request.offset, mode=request.mode, where=request.where
     )
     if request.as_json or request.explain:
         result = engine.with_reasons(result)
@@ -218,10 +191,7 @@ def _result_to_json(
 
 
 def _reasons_to_json(reasons: Sequence[MatchReason]) -> list[dict[str, Any]]:
-    return [
-        {"term": reason.term, "field": reason.field, "share": round(reason.share, 6)}
-        for reason in reasons
-    ]
+    return [{"term": reason.term, "field": reason.field, "share": round(reason.share, 6)} for reason in reasons]
 
 
 def _print_hits(request: _SearchOptions, result: SearchResult, groups: Sequence[HitGroup]) -> None:

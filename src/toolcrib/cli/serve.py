@@ -30,25 +30,16 @@ if TYPE_CHECKING:
 # After this time without an acknowledgement, the kernel closes a connection.
 UNACKNOWLEDGED_SECONDS: Final = 180
 # The environment variables with which SDKs are pointed to each API.
-_VARIABLES: Final = {
-    "messages": "ANTHROPIC_BASE_URL={}",
-    "openai": "OPENAI_BASE_URL={}/v1",
-}
+_VARIABLES: Final = {"messages": "ANTHROPIC_BASE_URL={}", "openai": "OPENAI_BASE_URL={}/v1"}
 
 
 @click.command("serve")
 @config_option
-@click.option(
-    "--host",
-    metavar="ADDRESS",
-    help="Address to listen on.  [default: as configured, or 127.0.0.1]",
-)
+@click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: as configured, or 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Port to listen on.")
 @json_log_option
 @click.option("--verbose", is_flag=True, help="Log more.")
-def command(
-    config_file: str | None, host: str | None, port: int | None, json_log: bool, verbose: bool
-) -> None:
+def command(config_file: str | None, host: str | None, port: int | None, json_log: bool, verbose: bool) -> None:
     """Serve MCP and the LLM APIs over HTTP.
 
     Without a configuration, serves the tools of a demo server.

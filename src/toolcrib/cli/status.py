@@ -25,22 +25,14 @@ from toolcrib.gateway.hosts import is_loopback
 EXAMPLE_URL: Final = "http://127.0.0.1:8787"
 TIMEOUT_SECONDS: Final = 10
 _MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
-_STATE_COLOURS: Final = {
-    "started": "green",
-    "in use": "green",
-    "known": "yellow",
-    "configured": "yellow",
-}
+_STATE_COLOURS: Final = {"started": "green", "in use": "green", "known": "yellow", "configured": "yellow"}
 # The fields of the gateway's answers that are printed, with their types.
 _SERVER_FIELDS: Final = {
     **dict.fromkeys(("name", "state", "trouble"), str),
     **dict.fromkeys(("tools", "tokens", "calls"), int),
     **dict.fromkeys(("waiting", "flagged", "faults", "altered"), list),
 }
-_STATS_FIELDS: Final = {
-    **dict.fromkeys(("tools", "tokens", "sessions"), int),
-    **{"counts": dict, "notices": list},
-}
+_STATS_FIELDS: Final = {**dict.fromkeys(("tools", "tokens", "sessions"), int), **{"counts": dict, "notices": list}}
 _SERVER_NOTES: Final = {
     "waiting": "quarantined; see toolcrib approve",
     "flagged": "flagged as suspicious; see toolcrib doctor",
@@ -119,9 +111,7 @@ class _GatewayClient:
 
     def not_a_gateway_error(self) -> GatewayUnreachable:
         """Return the error for an answer that does not come from a gateway of this version."""
-        return GatewayUnreachable(
-            f"{self.base_url} is not a Toolcrib gateway, or has another version; check --url"
-        )
+        return GatewayUnreachable(f"{self.base_url} is not a Toolcrib gateway, or has another version; check --url")
 
     def _request(self, url: str) -> urllib.request.Request:
         # Gateways expect the key as UTF-8, but urllib encodes headers as Latin-1.
@@ -143,8 +133,7 @@ class _GatewayClient:
             host = urlsplit(self.base_url).hostname
             return GatewayUnreachable(f"the host {host} cannot be found; check --url")
         return GatewayUnreachable(
-            f"no gateway is running at {self.base_url}; start one with `toolcrib serve`, or pass "
-            "its URL with --url"
+            f"no gateway is running at {self.base_url}; start one with `toolcrib serve`, or pass its URL with --url"
         )
 
 
@@ -190,9 +179,7 @@ def _print_status(status: Mapping[str, Any]) -> None:
 
 def _print_server(server: Mapping[str, Any], name_columns: int) -> None:
     state = click.style(server["state"].ljust(10), fg=_STATE_COLOURS.get(server["state"]))
-    counts = (
-        f"{server['tools']:>5,} tools  {server['tokens']:>8,} tokens  {server['calls']:>6,} calls"
-    )
+    counts = f"{server['tools']:>5,} tools  {server['tokens']:>8,} tokens  {server['calls']:>6,} calls"
     name = sanitize(server["name"]).ljust(name_columns)
     click.echo(f"{click.style(name, bold=True)}  {state}  {counts}")
     if server["trouble"]:

@@ -21,9 +21,7 @@ _MAX_PRINTED_SERVERS = 12
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number of tools.")
 @offset_option
 @json_option
-def command(
-    catalog_files: tuple[str, ...], where: Where, limit: int | None, offset: int, as_json: bool
-) -> None:
+def command(catalog_files: tuple[str, ...], where: Where, limit: int | None, offset: int, as_json: bool) -> None:
     """List the tools of a catalog.
 
     The tools are printed in catalog order, followed by the number of tools per server.
@@ -61,8 +59,7 @@ def _print_page(page: Sequence[Tool], servers: Counter[str]) -> None:
 def _format_server_counts(servers: Counter[str]) -> str:
     """Return the number of tools per server, largest first."""
     counts = [
-        f"{sanitize(server) or '(no server)'} {count:,}"
-        for server, count in servers.most_common(_MAX_PRINTED_SERVERS)
+        f"{sanitize(server) or '(no server)'} {count:,}" for server, count in servers.most_common(_MAX_PRINTED_SERVERS)
     ]
     others = len(servers) - len(counts)
     return ", ".join([*counts, f"and {format_count(others, 'more server')}"] if others else counts)

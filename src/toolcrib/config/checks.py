@@ -61,17 +61,10 @@ class ConfigFinding:
 
     def to_json(self) -> dict[str, str]:
         """Return the finding as `toolcrib doctor --json` prints it."""
-        return {
-            "severity": self.severity,
-            "what": self.problem,
-            "cure": self.fix,
-            "server": self.server,
-        }
+        return {"severity": self.severity, "what": self.problem, "cure": self.fix, "server": self.server}
 
 
-def check_config(
-    config: GatewayConfig, find_program: FindProgram, is_folder: IsFolder
-) -> tuple[ConfigFinding, ...]:
+def check_config(config: GatewayConfig, find_program: FindProgram, is_folder: IsFolder) -> tuple[ConfigFinding, ...]:
     """Return the problems that can be found without starting a server, errors first.
 
     `find_program(program, path)` is `shutil.which`; `is_folder(path)` is `os.path.isdir`.
@@ -90,9 +83,7 @@ def check_config(
     return tuple(sorted(findings, key=lambda finding: order.index(finding.severity)))
 
 
-def find_unset_variables(
-    document: object, environment: Mapping[str, str]
-) -> tuple[ConfigFinding, ...]:
+def find_unset_variables(document: object, environment: Mapping[str, str]) -> tuple[ConfigFinding, ...]:
     """Return a finding for every required variable that is not set, except of disabled servers."""
     sections = dict(document) if isinstance(document, Mapping) else {}
     servers: dict[str, object] = {}
@@ -101,26 +92,19 @@ def find_unset_variables(
         servers.update(section if isinstance(section, Mapping) else {})
     required = [("", name) for name in collect_required_variables(sections)]
     for server, entry in servers.items():
-        is_disabled = isinstance(entry, Mapping) and (
-            entry.get("enabled") is False or entry.get("disabled") is True
-        )
+        is_disabled = isinstance(entry, Mapping) and (entry.get("enabled") is False or entry.get("disabled") is True)
         if not is_disabled:
             required += [(server, name) for name in collect_required_variables(entry)]
     return tuple(
         ConfigFinding(
-            "error",
-            f"the environment variable {name} is not set",
-            f"set it, or add a default: ${{{name}:-…}}",
-            server,
+            "error", f"the environment variable {name} is not set", f"set it, or add a default: ${{{name}:-…}}", server
         )
         for server, name in required
         if name not in environment
     )
 
 
-def _check_program(
-    server: ServerConfig, find_program: FindProgram, is_folder: IsFolder
-) -> Iterator[ConfigFinding]:
+def _check_program(server: ServerConfig, find_program: FindProgram, is_folder: IsFolder) -> Iterator[ConfigFinding]:
     if not server.command:
         return
     if server.cwd and not is_folder(server.cwd):

@@ -28,12 +28,7 @@ _MAX_QUOTED_CHARS = 40
 T = TypeVar("T")
 ValueType = Literal["string", "boolean", "integer", "number", "map"]
 
-_VALUE_TYPES: Mapping[object, ValueType] = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-}
+_VALUE_TYPES: Mapping[object, ValueType] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _TYPE_NAMES: Mapping[ValueType, str] = {
     "string": "a string",
     "boolean": "true or false",
@@ -83,9 +78,7 @@ def unknown_name(path: JsonPath, what: str, name: str, known: Iterable[str]) -> 
 def find_nearest_name(name: str, known: Iterable[str]) -> str:
     """Return the most similar known name, ignoring case and underscores, or an empty string."""
     by_normalized = {_normalize_name(one): one for one in known}
-    matches = difflib.get_close_matches(
-        _normalize_name(name), by_normalized, n=1, cutoff=_MIN_SIMILARITY
-    )
+    matches = difflib.get_close_matches(_normalize_name(name), by_normalized, n=1, cutoff=_MIN_SIMILARITY)
     return by_normalized[matches[0]] if matches else ""
 
 
@@ -97,10 +90,7 @@ class MissingVariable(InvalidSetting):
     """An environment variable that is not set and has no default."""
 
     def __init__(self, path: JsonPath, name: str) -> None:
-        super().__init__(
-            path,
-            f"the environment variable {name} is not set; set it, or add a default: ${{{name}:-…}}",
-        )
+        super().__init__(path, f"the environment variable {name} is not set; set it, or add a default: ${{{name}:-…}}")
         self.name = name
 
 
@@ -251,9 +241,7 @@ class ConfigSection:
     environment: Mapping[str, str] = field(repr=False)
 
     @classmethod
-    def from_value(
-        cls, value: object, path: JsonPath, environment: Mapping[str, str]
-    ) -> ConfigSection:
+    def from_value(cls, value: object, path: JsonPath, environment: Mapping[str, str]) -> ConfigSection:
         """Return the section for a JSON value; raise `InvalidSetting` unless it is an object."""
         if not isinstance(value, Mapping):
             raise InvalidSetting(path, f"must be an object, not {_name_json_type(value)}")
@@ -291,10 +279,7 @@ class ConfigSection:
         if setting.is_list:
             if not isinstance(value, list):
                 raise _wrong_type(setting, value, path)
-            return tuple(
-                self._read_choice(setting, item, (*path, number))
-                for number, item in enumerate(value)
-            )
+            return tuple(self._read_choice(setting, item, (*path, number)) for number, item in enumerate(value))
         if setting.type == "map":
             if not isinstance(value, Mapping):
                 raise _wrong_type(setting, value, path)
@@ -315,9 +300,7 @@ class ConfigSection:
 
     def _read_member(self, value: object, path: JsonPath) -> str:
         """Return a member of a map. Clients also accept numbers and booleans as values."""
-        return (
-            json.dumps(value) if isinstance(value, int | float) else self.read_string(value, path)
-        )
+        return json.dumps(value) if isinstance(value, int | float) else self.read_string(value, path)
 
     def _read_number(self, setting: SettingField, value: object, path: JsonPath) -> Any:
         """Return a number or a boolean, which a variable may hold as text."""

@@ -70,21 +70,15 @@ def parse_jsonc(file: str, text: str) -> JsoncDocument:
 
 def blank_extensions(text: str) -> str:
     """Return plain JSON of the same length: comments and trailing commas become spaces."""
-    return _STRING_OR_TRAILING_COMMA.sub(
-        lambda match: " " if match["comma"] else match[0], _blank_comments(text)
-    )
+    return _STRING_OR_TRAILING_COMMA.sub(lambda match: " " if match["comma"] else match[0], _blank_comments(text))
 
 
 def _blank_comments(text: str) -> str:
-    return _STRING_OR_COMMENT.sub(
-        lambda match: _NON_NEWLINE.sub(" ", match[0]) if match["comment"] else match[0], text
-    )
+    return _STRING_OR_COMMENT.sub(lambda match: _NON_NEWLINE.sub(" ", match[0]) if match["comment"] else match[0], text)
 
 
 def _parse_document(source: JsonFile) -> JsoncDocument:
-    value = json.loads(
-        source.text, object_pairs_hook=_collect_members, parse_constant=reject_constant
-    )
+    value = json.loads(source.text, object_pairs_hook=_collect_members, parse_constant=reject_constant)
     return JsoncDocument(source, value, tuple(_find_duplicates(value)))
 
 

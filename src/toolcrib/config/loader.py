@@ -64,9 +64,7 @@ def require_config_path(
     return path
 
 
-def load_config(
-    path: str | PathLike[str], environment: Mapping[str, str] | None = None
-) -> GatewayConfig:
+def load_config(path: str | PathLike[str], environment: Mapping[str, str] | None = None) -> GatewayConfig:
     """Return the configuration in a file; raise `InvalidConfig` with the line of the problem."""
     return parse_document(read_document(path), Path(path), environment)
 
@@ -95,8 +93,6 @@ def parse_document(
     """
     variables = os.environ if environment is None else environment
     try:
-        return parse_config(
-            document.value, variables, path, allow_unset_variables=allow_unset_variables
-        )
+        return parse_config(document.value, variables, path, allow_unset_variables=allow_unset_variables)
     except InvalidSetting as error:
         raise document.locate_error(error) from error

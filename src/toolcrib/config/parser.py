@@ -14,11 +14,7 @@ from toolcrib.config.fields import (
     collect_required_variables,
     unknown_name,
 )
-from toolcrib.config.other_systems import (
-    http_from_mcproxy,
-    search_from_everruns,
-    search_from_mcproxy,
-)
+from toolcrib.config.other_systems import http_from_mcproxy, search_from_everruns, search_from_mcproxy
 from toolcrib.config.server_entry import check_url, read_server
 from toolcrib.config.settings import (
     HOST_PATTERN,
@@ -73,11 +69,7 @@ _MAX_LISTED_VARIABLES = 8
 
 
 def parse_config(
-    document: object,
-    environment: Mapping[str, str],
-    path: Path | None = None,
-    *,
-    allow_unset_variables: bool = False,
+    document: object, environment: Mapping[str, str], path: Path | None = None, *, allow_unset_variables: bool = False
 ) -> GatewayConfig:
     """Return the configuration in a JSON document; raise `InvalidConfig` if it cannot be used.
 
@@ -97,9 +89,7 @@ def parse_config(
         raise InvalidSetting(error.path, f"{error.reason}; also not set: {names}{more}") from error
 
 
-def _read_config(
-    root: ConfigSection, path: Path | None, allow_unset_variables: bool
-) -> GatewayConfig:
+def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: bool) -> GatewayConfig:
     notes: list[str] = []
     for key in root.members:
         if key not in (*KNOWN_KEYS, *FOREIGN_KEYS):
@@ -122,9 +112,7 @@ def _read_config(
     )
 
 
-def _read_servers(
-    root: ConfigSection, notes: list[str], allow_unset_variables: bool
-) -> dict[str, ServerConfig]:
+def _read_servers(root: ConfigSection, notes: list[str], allow_unset_variables: bool) -> dict[str, ServerConfig]:
     if SERVERS_KEY in root.members and VSCODE_SERVERS_KEY in root.members:
         reason = f'defines servers in addition to "{SERVERS_KEY}"; keep one of the two'
         raise InvalidSetting((VSCODE_SERVERS_KEY,), reason)
@@ -142,9 +130,7 @@ def _read_servers(
             members = {**entry.members, "enabled": False}
             disabled = ConfigSection(entry.path, members, entry.environment)
             servers[name] = read_server(name, disabled, [])
-            notes.append(
-                f"server {name} is disabled: the environment variable {error.name} is not set"
-            )
+            notes.append(f"server {name} is disabled: the environment variable {error.name} is not set")
     owners: dict[str, str] = {}
     for name, server in servers.items():
         prefix = server.alias or name
@@ -176,9 +162,7 @@ def _read_tool_search(root: ConfigSection, notes: list[str]) -> ToolSearchConfig
     return ToolSearchConfig(**next(iter(found.values()), {}))
 
 
-def _read_profiles(
-    section: ConfigSection, servers: Mapping[str, ServerConfig]
-) -> dict[str, AccessProfile]:
+def _read_profiles(section: ConfigSection, servers: Mapping[str, ServerConfig]) -> dict[str, AccessProfile]:
     _check_count(section, MAX_PROFILES, "profiles")
     profiles: dict[str, AccessProfile] = {}
     for name in section.members:
@@ -186,8 +170,7 @@ def _read_profiles(
         if not _PROFILE_NAME.fullmatch(name):
             raise InvalidSetting(
                 entry.path,
-                "the name of a profile is part of a URL: use at most 64 letters, digits, "
-                "underscores, dots and hyphens",
+                "the name of a profile is part of a URL: use at most 64 letters, digits, underscores, dots and hyphens",
             )
         profile = AccessProfile(name, **entry.read_settings(AccessProfile))
         for number, server in enumerate(profile.servers or ()):
@@ -223,9 +206,7 @@ def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) ->
     return AuthConfig(tuple(keys))
 
 
-def _read_api_key(
-    auth: ConfigSection, value: object, path: JsonPath, profiles: Mapping[str, AccessProfile]
-) -> ApiKey:
+def _read_api_key(auth: ConfigSection, value: object, path: JsonPath, profiles: Mapping[str, AccessProfile]) -> ApiKey:
     """Return a key that is written as a string or as an object with the key or its hash."""
     name = f"key {path[-1]}"
     if isinstance(value, str):
@@ -307,10 +288,7 @@ def _read_llm_gateway(root: ConfigSection) -> LlmGatewayConfig:
 
 def _read_llm_upstream(name: str, section: ConfigSection) -> LlmUpstreamConfig:
     settings = section.read_settings(LlmUpstreamConfig)
-    if (
-        name in _DEFAULT_APIS
-        and settings.setdefault("api", _DEFAULT_APIS[name]) == _DEFAULT_APIS[name]
-    ):
+    if name in _DEFAULT_APIS and settings.setdefault("api", _DEFAULT_APIS[name]) == _DEFAULT_APIS[name]:
         settings.setdefault("url", _DEFAULT_URLS[name])
     example = _DEFAULT_URLS["openai" if settings.get("api") == "openai" else "anthropic"]
     check_url(settings.get("url", ""), (*section.path, "url"), example)

@@ -83,9 +83,7 @@ def normalize_entry(members: Mapping[str, Any], path: JsonPath) -> dict[str, Any
     return entry
 
 
-def _convert_values(
-    members: Mapping[str, Any], entry: Mapping[str, Any], path: JsonPath
-) -> Iterator[tuple[str, Any]]:
+def _convert_values(members: Mapping[str, Any], entry: Mapping[str, Any], path: JsonPath) -> Iterator[tuple[str, Any]]:
     """Yield our settings for keys that other clients define differently."""
     if "disabled" in members:
         if not isinstance(members["disabled"], bool):

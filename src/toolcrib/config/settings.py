@@ -22,9 +22,7 @@ _DAY: Final = 86_400.0
 _MILLION: Final = 1_000_000
 
 # A host name or address with an optional port, as in a `Host` header.
-HOST_PATTERN: Final = re.compile(
-    r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::([0-9]{1,5}))?"
-)
+HOST_PATTERN: Final = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255})(?::([0-9]{1,5}))?")
 
 Transport = Literal["stdio", "http", "sse"]
 DeferTools = Literal["auto", "always", "never"]
@@ -54,12 +52,8 @@ class ServerConfig:
     env: Mapping[str, str] = setting({}, "Environment variables for the program.", secret=True)
     cwd: str | None = setting(None, "The working directory of the program.")
     url: str = setting("", "The URL of a server on HTTP.", secret=True)
-    headers: Mapping[str, str] = setting(
-        {}, "HTTP headers to send with every request.", secret=True
-    )
-    oauth_client_id: str = setting(
-        "", "The client id for `toolcrib login`, if the server does not allow registration."
-    )
+    headers: Mapping[str, str] = setting({}, "HTTP headers to send with every request.", secret=True)
+    oauth_client_id: str = setting("", "The client id for `toolcrib login`, if the server does not allow registration.")
     oauth_client_secret: str = setting("", "The secret of `oauthClientId`.", secret=True)
     transport: Transport = setting(
         "stdio", "The transport. The default for a server with a `url` is `http`.", key="type"
@@ -83,34 +77,24 @@ class ServerConfig:
         _DAY,
     )
     max_result_bytes: int = setting(8 * MIB, "A larger result is rejected.", 1024, _GIB)
-    protocol: ProtocolChoice = setting(
-        "auto", "The protocol revision to use; `auto` negotiates it.", key="era"
-    )
+    protocol: ProtocolChoice = setting("auto", "The protocol revision to use; `auto` negotiates it.", key="era")
     tools_allowed: tuple[str, ...] = setting(
         (), "Offer only the tools that match one of these patterns; empty for all."
     )
-    tools_blocked: tuple[str, ...] = setting(
-        (), "Do not offer the tools that match one of these patterns."
-    )
+    tools_blocked: tuple[str, ...] = setting((), "Do not offer the tools that match one of these patterns.")
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSearchConfig:
     """Which tools an MCP client sees, and how it searches the others."""
 
-    max_tools_limit: int = setting(
-        50, "The maximum number of tools listed before a search; 0 lists all.", 0, _MILLION
-    )
+    max_tools_limit: int = setting(50, "The maximum number of tools listed before a search; 0 lists all.", 0, _MILLION)
     search_threshold: float = setting(0.1, "Leave out results with a lower score.", 0, 1)
-    confident_from: float = setting(
-        0.5, "A search with a lower confidence reports that no tool fits.", 0, 1
-    )
+    confident_from: float = setting(0.5, "A search with a lower confidence reports that no tool fits.", 0, 1)
     tool_selection_order: tuple[SelectionOrder, ...] = setting(
         ("server_priority",), "Which tools to list first; later entries break ties of earlier ones."
     )
-    always_expose: tuple[str, ...] = setting(
-        (), "Tools to list always: `server___tool`, or a pattern."
-    )
+    always_expose: tuple[str, ...] = setting((), "Tools to list always: `server___tool`, or a pattern.")
     mode: ExposureMode = setting(
         "auto",
         "`direct` lists all tools, `search` lists a search tool and a few others, `dynamic` lists "
@@ -123,9 +107,7 @@ class ToolSearchConfig:
     detail: Detail = setting(
         "summary", "What a search result shows: a line with the signature, the name, or the schema."
     )
-    max_result_chars: int = setting(
-        20_000, "The maximum length of a search response.", 500, _MILLION
-    )
+    max_result_chars: int = setting(20_000, "The maximum length of a search response.", 500, _MILLION)
     validate_arguments: bool = setting(True, "Validate the arguments of a call before forwarding.")
     prefix: bool = setting(True, "Prefix tool names with the server: `server___tool`.")
     max_name_chars: int = setting(64, "Shorten longer tool names to this length.", 20, 256)
@@ -140,13 +122,9 @@ class AccessProfile:
     tools: tuple[str, ...] | None = setting(
         None, "Allow only tools that match one of these `server___tool` patterns; null for all."
     )
-    always_expose: tuple[str, ...] = setting(
-        (), "Tools to list always, in addition to those of `toolSearch`."
-    )
+    always_expose: tuple[str, ...] = setting((), "Tools to list always, in addition to those of `toolSearch`.")
     mode: ExposureMode | None = setting(None, "The mode; null for the mode of `toolSearch`.")
-    confident_from: float | None = setting(
-        None, "The confidence threshold; null for that of `toolSearch`.", 0, 1
-    )
+    confident_from: float | None = setting(None, "The confidence threshold; null for that of `toolSearch`.", 0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +135,7 @@ class ApiKeyEntry:
     hash: str = setting("", "The SHA-256 of the key, in place of the key.", secret=True)
     profile: str | None = setting(None, "The access profile of the key; null for full access.")
     name: str | None = setting(None, "A name for logs and the audit.")
-    tool_search: LlmSearchSwitch | None = setting(
-        None, "Overrides `toolSearch` of the LLM upstream; null leaves it."
-    )
+    tool_search: LlmSearchSwitch | None = setting(None, "Overrides `toolSearch` of the LLM upstream; null leaves it.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,11 +149,7 @@ class ApiKey:
 
     @classmethod
     def from_secret(
-        cls,
-        secret: str,
-        profile: str | None = None,
-        name: str = "",
-        tool_search: LlmSearchSwitch | None = None,
+        cls, secret: str, profile: str | None = None, name: str = "", tool_search: LlmSearchSwitch | None = None
     ) -> ApiKey:
         """Return the key for a secret."""
         digest = hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
@@ -195,9 +167,7 @@ class AuthConfig:
 class SafetyConfig:
     """How to treat tools whose definition changed or looks malicious."""
 
-    changed: ChangedAction = setting(
-        "block", "What to do when the definition of a tool differs from the approved one."
-    )
+    changed: ChangedAction = setting("block", "What to do when the definition of a tool differs from the approved one.")
     scan: ScanAction = setting(
         "flag", "What to do when a definition contains hidden text or instructions to the model."
     )
@@ -216,13 +186,9 @@ class HttpConfig:
         (), "Web origins to accept requests from, such as `https://example.com`."
     )
     max_body_bytes: int = setting(16 * MIB, "A larger request is rejected.", 1024, _GIB)
-    requests_per_minute: int | None = setting(
-        None, "The rate limit of each API key; null for no limit.", 1, _MILLION
-    )
+    requests_per_minute: int | None = setting(None, "The rate limit of each API key; null for no limit.", 1, _MILLION)
     max_sessions: int = setting(10_000, "The maximum number of open MCP sessions.", 1, _MILLION)
-    session_idle_seconds: float = setting(
-        1800.0, "Close an MCP session after this idle time.", 1, _DAY
-    )
+    session_idle_seconds: float = setting(1800.0, "Close an MCP session after this idle time.", 1, _DAY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,20 +201,15 @@ class LlmUpstreamConfig:
         "`messages` for Anthropic's API, `openai` for OpenAI's two. The default for an upstream "
         "named `openai` is `openai`.",
     )
-    url: str = setting(
-        "", "The base URL, without the path of the API; a trailing `/v1` is removed.", secret=True
-    )
+    url: str = setting("", "The base URL, without the path of the API; a trailing `/v1` is removed.", secret=True)
     key: str = setting("", "The API key; empty forwards the key of the client.", secret=True)
     models: tuple[str, ...] = setting(
         ("*",), "Patterns of model names. The first upstream with a matching pattern is used."
     )
-    headers: Mapping[str, str] = setting(
-        {}, "HTTP headers to send with every request.", secret=True
-    )
+    headers: Mapping[str, str] = setting({}, "HTTP headers to send with every request.", secret=True)
     tool_search: LlmSearchSwitch = setting(
         "auto",
-        "Search tools in the gateway when there are many, always, or never; `native` leaves the "
-        "search to the API.",
+        "Search tools in the gateway when there are many, always, or never; `native` leaves the search to the API.",
     )
     search: LlmSearchRanking = setting(
         "default",
@@ -258,9 +219,7 @@ class LlmUpstreamConfig:
     connect_seconds: float = setting(10.0, "Timeout for connecting.", 0.1, 600)
     read_seconds: float = setting(600.0, "Timeout while no data arrives.", 0.1, _DAY)
     retries: int = setting(2, "How often to retry a request that got no response.", 0, 10)
-    max_response_bytes: int = setting(
-        64 * MIB, "A larger response is cut off with an error.", 1024, _GIB
-    )
+    max_response_bytes: int = setting(64 * MIB, "A larger response is cut off with an error.", 1024, _GIB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,9 +233,7 @@ class LlmGatewayConfig:
     )
     max_rounds: int = setting(10, "The maximum number of searches in a row in a request.", 1, 100)
     max_tools: int = setting(10_000, "A request with more tools is rejected.", 1, _MILLION)
-    max_conversations: int = setting(
-        4096, "The maximum number of conversations to remember.", 1, _MILLION
-    )
+    max_conversations: int = setting(4096, "The maximum number of conversations to remember.", 1, _MILLION)
     engine_cache: int = setting(64, "The number of tool indexes to cache.", 1, 10_000)
 
 
@@ -311,9 +268,7 @@ class GatewayConfig:
     tool_search: ToolSearchConfig = ToolSearchConfig()
     profiles: Mapping[str, AccessProfile] = field(default_factory=dict)
     llm_gateway: LlmGatewayConfig = LlmGatewayConfig()
-    store: str = setting(
-        "sqlite:///toolcrib.db", "The URL of the database: `sqlite:///…`.", secret=True
-    )
+    store: str = setting("sqlite:///toolcrib.db", "The URL of the database: `sqlite:///…`.", secret=True)
     auth: AuthConfig = AuthConfig()
     safety: SafetyConfig = SafetyConfig()
     http: HttpConfig = HttpConfig()

@@ -40,9 +40,7 @@ def diff_configs(old: GatewayConfig, new: GatewayConfig) -> ConfigDifference:
     common = [name for name in new.servers if name in old.servers]
     return ConfigDifference(
         added=tuple(server for name, server in new.servers.items() if name not in old.servers),
-        changed=tuple(
-            new.servers[name] for name in common if new.servers[name] != old.servers[name]
-        ),
+        changed=tuple(new.servers[name] for name in common if new.servers[name] != old.servers[name]),
         removed=tuple(name for name in old.servers if name not in new.servers),
         sections=tuple(
             section.name
@@ -100,11 +98,7 @@ class ConfigWatcher:
         stat_key = _get_stat_key(self._path)
         # Two edits can have the same timestamp, so a new timestamp is trusted only after a second
         # check found the same bytes.
-        if (
-            stat_key is not None
-            and stat_key == self._snapshot.stat_key
-            and self._snapshot.is_stable
-        ):
+        if stat_key is not None and stat_key == self._snapshot.stat_key and self._snapshot.is_stable:
             return None
         digest = _hash_file(self._path)
         is_stable = digest == self._snapshot.digest

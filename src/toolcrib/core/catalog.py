@@ -47,8 +47,7 @@ class Catalog:
             first = self._base_slots.setdefault(tool.id, slot)
             if first != slot:
                 raise DuplicateTool(
-                    f"tools {first + 1} and {slot + 1} have the same id {tool.id!r}; "
-                    "rename one or give each its server"
+                    f"tools {first + 1} and {slot + 1} have the same id {tool.id!r}; rename one or give each its server"
                 )
             self._base.append(tool)
         self._changes: dict[int, Tool | None] = {}
@@ -176,9 +175,7 @@ class Catalog:
             removed=tuple(tool for tool in before if tool.id not in current_ids),
         )
 
-    def _successor(
-        self, changes: dict[int, Tool | None], changed_ids: dict[str, int | None], span: int
-    ) -> Catalog:
+    def _successor(self, changes: dict[int, Tool | None], changed_ids: dict[str, int | None], span: int) -> Catalog:
         successor = Catalog.__new__(Catalog)
         successor._base = self._base
         successor._base_slots = self._base_slots

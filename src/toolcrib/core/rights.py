@@ -72,7 +72,5 @@ def _guard(check: Callable[[Tool], Any]) -> ToolPredicate:
 
 def _warn(tool: Tool, problem: str) -> None:
     warnings.warn(
-        f"{tool.id} is denied, because the check whether it is allowed {problem}",
-        RuntimeWarning,
-        stacklevel=2,
+        f"{tool.id} is denied, because the check whether it is allowed {problem}", RuntimeWarning, stacklevel=2
     )

@@ -24,9 +24,7 @@ _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _BRANCHES = ("then", "else")
 _INNER_KEYWORDS = ("items", "additionalProperties", *_BRANCHES)
 # A schema without any of these keywords has no nested parameters.
-_NESTING_KEYWORDS = frozenset(
-    {"$ref", "properties", "prefixItems", *_ALTERNATIVES, *_INNER_KEYWORDS}
-)
+_NESTING_KEYWORDS = frozenset({"$ref", "properties", "prefixItems", *_ALTERNATIVES, *_INNER_KEYWORDS})
 _CHOICE_KEYWORDS = frozenset({"enum", "const", "items"})
 
 _Schema = Mapping[str, Any]
@@ -89,9 +87,7 @@ class _SchemaReader:
         self._root = root
         self._steps = 0
 
-    def walk(
-        self, schema: _Schema, path: str, seen: frozenset[str], depth: int
-    ) -> Iterator[Parameter]:
+    def walk(self, schema: _Schema, path: str, seen: frozenset[str], depth: int) -> Iterator[Parameter]:
         """Yield the parameters of a schema. `seen` are the references followed so far, to stop cycles."""
         if depth > MAX_DEPTH or self._is_exhausted():
             return
@@ -204,18 +200,13 @@ class SchemaDocument:
     def __init__(self, root: Mapping[str, Any]) -> None:
         self.root: PartLocation = (root, (root,))
 
-    def resolve_references(
-        self, part: Mapping[str, Any], bases: BaseParts
-    ) -> Iterator[list[PartLocation]]:
+    def resolve_references(self, part: Mapping[str, Any], bases: BaseParts) -> Iterator[list[PartLocation]]:
         """Yield the possible targets of each reference of a part; an empty list if unknown."""
         for keyword in ("$ref", "$dynamicRef"):
             if isinstance(part.get(keyword), str):
                 yield self._resolve(part[keyword], bases)
         if "$recursiveRef" in part:
-            yield [
-                self.root,
-                *(location for some in self._parts_by_address.values() for location in some),
-            ]
+            yield [self.root, *(location for some in self._parts_by_address.values() for location in some)]
 
     def _resolve(self, reference: str, bases: BaseParts) -> list[PartLocation]:
         address, _, encoded = reference.partition("#")
@@ -292,9 +283,7 @@ def _normalize_address(address: str) -> str:
 
 def _decode_percent(text: str) -> str:
     """Return the text of an address with percent-encoding decoded."""
-    return _ENCODED.sub(
-        lambda match: bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace"), text
-    )
+    return _ENCODED.sub(lambda match: bytes.fromhex(match[0].replace("%", "")).decode("utf-8", "replace"), text)
 
 
 def _follow_path(location: PartLocation, path: str) -> PartLocation:

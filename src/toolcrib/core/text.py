@@ -14,18 +14,14 @@ import Stemmer
 MAX_WORD_CHARS: Final = 64
 
 _ASCII_WORD = re.compile(r"[A-Za-z0-9]+")
-_ASCII_KEY = {
-    code: char.lower() if char.isalnum() else None for code, char in enumerate(map(chr, range(128)))
-}
+_ASCII_KEY = {code: char.lower() if char.isalnum() else None for code, char in enumerate(map(chr, range(128)))}
 # Vowel signs and other marks are part of a word (`हिन्दी` is one word); `\w` of the standard library
 # does not match them.
 _WORD = regex.compile(r"[\p{L}\p{N}\p{M}]+")
 # Splits `HTTPGetURLs` into HTTP, Get, URLs.
 _PART = re.compile(r"[A-Z]{2,}s(?![a-z])|[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Scripts written without spaces between words.
-_UNSPACED_SCRIPT = regex.compile(
-    r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}ー]+"
-)
+_UNSPACED_SCRIPT = regex.compile(r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}ー]+")
 _ACCENT = re.compile("[\u0300-\u036f]")
 
 _stem = Stemmer.Stemmer("english", maxCacheSize=0).stemWord
@@ -58,11 +54,7 @@ def split_words(text: str) -> list[TextWord]:
     """Return the words of a text in order, split at everything but letters, digits and marks."""
     if text.isascii():
         return list(map(_analyze_word, _ASCII_WORD.findall(text)))
-    return [
-        _analyze_word(piece)
-        for word in _WORD.findall(_strip_accents(text))
-        for piece in _split_scripts(word)
-    ]
+    return [_analyze_word(piece) for word in _WORD.findall(_strip_accents(text)) for piece in _split_scripts(word)]
 
 
 def normalize_name(name: str) -> str:
@@ -84,9 +76,7 @@ def _analyze_word(text: str) -> TextWord:
     if len(parts) < 2:
         return TextWord(text, whole, (whole,))
     # A single letter or digit is not a useful part (`s3`, `iPhone`).
-    return TextWord(
-        text, whole, tuple(_stem_word(part) for part in parts if len(part) > 1) or (whole,)
-    )
+    return TextWord(text, whole, tuple(_stem_word(part) for part in parts if len(part) > 1) or (whole,))
 
 
 def _stem_word(word: str) -> str:
@@ -117,6 +107,4 @@ def _split_scripts(word: str) -> Iterator[str]:
 
 # Whether a term is a stop word. It is called for every word of every tool, so it is the method of the
 # set itself.
-is_stop_word: Final[Callable[[str], bool]] = frozenset(
-    map(_stem_word, _STOP_WORDS.split())
-).__contains__
+is_stop_word: Final[Callable[[str], bool]] = frozenset(map(_stem_word, _STOP_WORDS.split())).__contains__

@@ -51,11 +51,7 @@ def estimate_tokens(text: str) -> int:
 
 def render_definition(tool: Tool) -> str:
     """Return the definition of a tool that a model is sent, as JSON."""
-    fields = {
-        "name": tool.name,
-        "description": tool.description,
-        "input_schema": tool.input_schema,
-    }
+    fields = {"name": tool.name, "description": tool.description, "input_schema": tool.input_schema}
     return json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
 
 

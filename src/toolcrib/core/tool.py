@@ -23,17 +23,7 @@ MAX_SCHEMA_CHARS = 4 * 1024 * 1024
 # surrogate cannot be encoded.
 _UNPRINTABLE = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
-_TEXT_FIELDS = (
-    "id",
-    "name",
-    "description",
-    "title",
-    "server",
-    "server_description",
-    "category",
-    "hint",
-    "version",
-)
+_TEXT_FIELDS = ("id", "name", "description", "title", "server", "server_description", "category", "hint", "version")
 _texts = attrgetter(*_TEXT_FIELDS)
 _POLICIES = get_args(Policy)
 # Fields that are not stored as JSON.
@@ -117,9 +107,7 @@ class Tool:
         set_field(self, "_input_schema", _schema_text(name, "input_schema", input_schema))
         set_field(self, "_output_schema", _schema_text(name, "output_schema", output_schema))
         set_field(self, "_annotations", _schema_text(name, "annotations", annotations))
-        set_field(
-            self, "_examples", _json_text(name, "examples", _to_list(name, "examples", examples))
-        )
+        set_field(self, "_examples", _json_text(name, "examples", _to_list(name, "examples", examples)))
 
     def _finish(self) -> None:
         """Set the default id, validate the texts, and deduplicate server and category."""
@@ -133,9 +121,7 @@ class Tool:
     def _check(self) -> None:
         for field, value in zip(_TEXT_FIELDS, _texts(self), strict=True):
             if not isinstance(value, str):
-                raise InvalidTool(
-                    f"tool {_quote_name(self.name)}: {field} must be text, not {type(value).__name__}"
-                )
+                raise InvalidTool(f"tool {_quote_name(self.name)}: {field} must be text, not {type(value).__name__}")
             if len(value) > MAX_TEXT_CHARS:
                 raise InvalidTool(
                     f"tool {_quote_name(self.name)}: {field} has {len(value):,} characters; "
@@ -151,13 +137,11 @@ class Tool:
                 )
             if _UNPRINTABLE.search(value):
                 raise InvalidTool(
-                    f"tool {_quote_name(self.name)}: {field} holds a line break or another control "
-                    "character; remove it"
+                    f"tool {_quote_name(self.name)}: {field} holds a line break or another control character; remove it"
                 )
         if self.policy not in _POLICIES:
             raise InvalidTool(
-                f"tool {_quote_name(self.name)}: policy {self.policy!r} is not one of "
-                f"{', '.join(_POLICIES)}"
+                f"tool {_quote_name(self.name)}: policy {self.policy!r} is not one of {', '.join(_POLICIES)}"
             )
 
     @property
@@ -221,9 +205,7 @@ class Tool:
             return Tool(**{**self.to_dict(), **changes})
         tool = object.__new__(Tool)
         for slot in self.__slots__:
-            object.__setattr__(
-                tool, slot, changes[slot] if slot in changes else getattr(self, slot)
-            )
+            object.__setattr__(tool, slot, changes[slot] if slot in changes else getattr(self, slot))
         tool._finish()
         return tool
 
@@ -286,9 +268,7 @@ def _schema_text(name: str, field: str, value: Mapping[str, Any] | None) -> str:
     if not value:
         return "{}"
     if not isinstance(value, Mapping):
-        raise InvalidSchema(
-            f"tool {_quote_name(name)}: {field} must be an object, not {type(value).__name__}"
-        )
+        raise InvalidSchema(f"tool {_quote_name(name)}: {field} must be an object, not {type(value).__name__}")
     return _json_text(name, field, value)
 
 
@@ -298,13 +278,10 @@ def _json_text(name: str, field: str, value: object) -> str:
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidSchema(
-            f"tool {_quote_name(name)}: {field} is not valid JSON: {error}"
-        ) from error
+        raise InvalidSchema(f"tool {_quote_name(name)}: {field} is not valid JSON: {error}") from error
     if len(text) > MAX_SCHEMA_CHARS:
         raise InvalidSchema(
-            f"tool {_quote_name(name)}: {field} has {len(text):,} characters; "
-            f"the limit is {MAX_SCHEMA_CHARS:,}"
+            f"tool {_quote_name(name)}: {field} has {len(text):,} characters; the limit is {MAX_SCHEMA_CHARS:,}"
         )
     return text
 

@@ -43,9 +43,7 @@ class ToolNames:
     def __init__(self, catalog: Catalog, name_tool: Callable[[Tool], str] = public_name) -> None:
         self._catalog = catalog
         self._name_tool = name_tool
-        self._renamed_ids = {
-            name: tool.id for tool in catalog if (name := name_tool(tool)) != tool.id
-        }
+        self._renamed_ids = {name: tool.id for tool in catalog if (name := name_tool(tool)) != tool.id}
 
     def name_for(self, tool: Tool) -> str:
         """Return the name of a tool."""

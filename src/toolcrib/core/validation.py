@@ -28,15 +28,9 @@ MAX_TOTAL_STEPS: Final = 1_000_000
 MAX_MESSAGE_CHARS: Final = 300
 MAX_VALIDATORS: Final = 1_024
 
-_PATTERNS = jsonschema_rs.FancyRegexOptions(
-    backtrack_limit=100_000, size_limit=1_000_000, dfa_size_limit=1_000_000
-)
+_PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000, size_limit=1_000_000, dfa_size_limit=1_000_000)
 # The versions tried for a schema that does not declare one, newest first.
-_VERSIONS = (
-    jsonschema_rs.Draft202012Validator,
-    jsonschema_rs.Draft7Validator,
-    jsonschema_rs.Draft4Validator,
-)
+_VERSIONS = (jsonschema_rs.Draft202012Validator, jsonschema_rs.Draft7Validator, jsonschema_rs.Draft4Validator)
 
 _SAME_VALUE = ("not", "if", "then", "else")
 _SAME_VALUE_LISTS = ("allOf", "anyOf", "oneOf")
@@ -56,9 +50,7 @@ def find_problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ..
     except ValueError as error:
         return (f"the arguments are not JSON: {_shorten(str(error))}",)
     known = {parameter.path: parameter for parameter in list_parameters(schema)} if errors else {}
-    return tuple(
-        dict.fromkeys(problem for error in errors for problem in _describe_error(error, known))
-    )
+    return tuple(dict.fromkeys(problem for error in errors for problem in _describe_error(error, known)))
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
@@ -70,9 +62,7 @@ def _render_schema(schema: Mapping[str, Any]) -> str:
     try:
         return json.dumps(schema, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidSchema(
-            f"the schema is not JSON: {_shorten(str(error))}; correct it"
-        ) from error
+        raise InvalidSchema(f"the schema is not JSON: {_shorten(str(error))}; correct it") from error
 
 
 @lru_cache(maxsize=MAX_VALIDATORS)
@@ -127,10 +117,7 @@ def _check_steps(document: SchemaDocument, value: object) -> None:
                         "validation is unknown; use a path such as #/$defs/part"
                     )
                 waiting.extend((target, inside, around) for target, around in targets)
-            waiting.extend(
-                (one, inner_value, bases)
-                for one, inner_value in islice(_next_schemas(part, inside), limit)
-            )
+            waiting.extend((one, inner_value, bases) for one, inner_value in islice(_next_schemas(part, inside), limit))
         # Each waiting part takes at least one step.
         if steps + len(waiting) >= limit:
             raise InvalidSchema(
@@ -175,9 +162,7 @@ def _get_mapping(part: Mapping[str, Any], keyword: str) -> Mapping[str, Any]:
     return schemas if isinstance(schemas, Mapping) else {}
 
 
-def _describe_error(
-    error: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]
-) -> Iterator[str]:
+def _describe_error(error: jsonschema_rs.ValidationError, known: Mapping[str, Parameter]) -> Iterator[str]:
     """Yield sentences about one error: the field, and what was expected."""
     where = _render_location(error.instance_path)
     match error.kind:
@@ -195,11 +180,7 @@ def _describe_error(
             subject = f"`{where}`" if where else "the arguments"
             # The type of a list does not describe its items.
             is_item = isinstance((error.instance_path or [0])[-1], int)
-            expected = (
-                ""
-                if is_item
-                else _describe_expected(known.get(_parameter_path(error.instance_path)))
-            )
+            expected = "" if is_item else _describe_expected(known.get(_parameter_path(error.instance_path)))
             yield f"{subject}: {_shorten(error.message)}{expected}"
 
 

@@ -60,9 +60,7 @@ def split_into_groups(items: Items, size: Annotated[int, Field(ge=1, le=1000)]) 
 
 
 def roll_dice(
-    dice: Annotated[int, Field(ge=1, le=100)] = 1,
-    sides: Annotated[int, Field(ge=2, le=1000)] = 6,
-    seed: Seed = 0,
+    dice: Annotated[int, Field(ge=1, le=100)] = 1, sides: Annotated[int, Field(ge=2, le=1000)] = 6, seed: Seed = 0
 ) -> list[int]:
     """Roll dice and return the value of each."""
     generator = random.Random(seed)

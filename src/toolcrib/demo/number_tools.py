@@ -12,9 +12,7 @@ from pydantic import Field
 MAX_ITEMS = 2_000
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Numbers = Annotated[
-    list[Number], Field(description="The numbers.", min_length=1, max_length=MAX_ITEMS)
-]
+Numbers = Annotated[list[Number], Field(description="The numbers.", min_length=1, max_length=MAX_ITEMS)]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
 Small = Annotated[int, Field(ge=1, le=1_000_000)]
 
@@ -28,20 +26,9 @@ _LENGTHS = {
     "yard": 0.9144,
     "mile": 1609.344,
 }
-_WEIGHTS = {
-    "gram": 1.0,
-    "kilogram": 1000.0,
-    "tonne": 1e6,
-    "ounce": 28.349523125,
-    "pound": 453.59237,
-}
+_WEIGHTS = {"gram": 1.0, "kilogram": 1000.0, "tonne": 1e6, "ounce": 28.349523125, "pound": 453.59237}
 _VOLUMES = {"millilitre": 0.001, "litre": 1.0, "cup": 0.2365882365, "gallon": 3.785411784}
-_SPEEDS = {
-    "metres_per_second": 3.6,
-    "kilometres_per_hour": 1.0,
-    "miles_per_hour": 1.609344,
-    "knots": 1.852,
-}
+_SPEEDS = {"metres_per_second": 3.6, "kilometres_per_hour": 1.0, "miles_per_hour": 1.609344, "knots": 1.852}
 _SIZES = {
     "byte": 1,
     "kilobyte": 10**3,
@@ -155,9 +142,7 @@ def compound_interest(
 
 
 def monthly_loan_payment(
-    amount: Number,
-    percent_a_year: Annotated[float, Field(ge=0, le=100)],
-    months: Annotated[int, Field(ge=1, le=1200)],
+    amount: Number, percent_a_year: Annotated[float, Field(ge=0, le=100)], months: Annotated[int, Field(ge=1, le=1200)]
 ) -> float:
     """Return the monthly instalment of a loan or mortgage."""
     rate = percent_a_year / 1200
@@ -166,9 +151,7 @@ def monthly_loan_payment(
 
 
 def split_bill(
-    total: Number,
-    people: Annotated[int, Field(ge=1, le=1000)],
-    tip_percent: Annotated[float, Field(ge=0, le=100)] = 0,
+    total: Number, people: Annotated[int, Field(ge=1, le=1000)], tip_percent: Annotated[float, Field(ge=0, le=100)] = 0
 ) -> float:
     """Share a restaurant bill among people, with a tip."""
     return round(total * (1 + tip_percent / 100) / people, 2)

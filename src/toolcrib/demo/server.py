@@ -19,11 +19,7 @@ INSTRUCTIONS: Final = (
     "Small tools that work without a network: text, numbers, statistics, money, units, dates, lists, "
     "JSON, encodings and colours."
 )
-_READ_ONLY_ANNOTATIONS: Final = {
-    "readOnlyHint": True,
-    "idempotentHint": True,
-    "openWorldHint": False,
-}
+_READ_ONLY_ANNOTATIONS: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 
 
 def build_registry() -> Registry:
@@ -44,20 +40,14 @@ def build_server() -> Server[Any]:
     async def on_list(ctx: ServerRequestContext[Any, Any], params: object) -> types.ListToolsResult:
         return tool_list
 
-    async def on_call(
-        ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
+    async def on_call(ctx: ServerRequestContext[Any, Any], params: types.CallToolRequestParams) -> types.CallToolResult:
         arguments: Mapping[str, Any] = params.arguments or {}
         result = await tools.call_async(params.name, arguments)
         content = types.TextContent(text=result.text)
         return types.CallToolResult(content=[content], is_error=result.is_error)
 
     return Server(
-        "toolcrib-demo",
-        version=__version__,
-        instructions=INSTRUCTIONS,
-        on_list_tools=on_list,
-        on_call_tool=on_call,
+        "toolcrib-demo", version=__version__, instructions=INSTRUCTIONS, on_list_tools=on_list, on_call_tool=on_call
     )
 
 

@@ -87,8 +87,7 @@ class VectorStore:
                 vectors.items(),
             )
             connection.execute(
-                "DELETE FROM vectors WHERE id <= (SELECT max(id) FROM vectors) - ?",
-                (self._max_vectors,),
+                "DELETE FROM vectors WHERE id <= (SELECT max(id) FROM vectors) - ?", (self._max_vectors,)
             )
 
     @contextmanager
@@ -111,17 +110,11 @@ class CachedEmbedder:
     """
 
     def __init__(
-        self,
-        embedder: Embedder,
-        name: str,
-        path: str | PathLike[str] | None = None,
-        *,
-        capacity: int = CAPACITY,
+        self, embedder: Embedder, name: str, path: str | PathLike[str] | None = None, *, capacity: int = CAPACITY
     ) -> None:
         if not 0 < len(name) <= MAX_NAME_CHARS:
             raise InvalidConfig(
-                f"the name of an embedder must have 1 to {MAX_NAME_CHARS} characters; "
-                "use the name of its model"
+                f"the name of an embedder must have 1 to {MAX_NAME_CHARS} characters; use the name of its model"
             )
         if capacity < 1:
             raise InvalidConfig(f"the capacity of a cache must be at least 1, not {capacity}")
@@ -173,10 +166,7 @@ class CachedEmbedder:
             result = self._embedder.embed_provisional([texts_by_key[key] for key in missing])
             rows, is_exact = validate_provisional(result, len(missing), self._source)
             provisional = dict(zip(missing, zip(rows, is_exact.tolist(), strict=True), strict=True))
-        vectors = [
-            (unpack_vector(cached[key]), True) if key in cached else provisional[key]
-            for key in keys
-        ]
+        vectors = [(unpack_vector(cached[key]), True) if key in cached else provisional[key] for key in keys]
         stacked = self._stack_rows([row for row, _ in vectors])
         return stacked, np.array([exact for _, exact in vectors], np.bool_)
 
@@ -185,11 +175,7 @@ class CachedEmbedder:
         return None if self._file_error else self._store
 
     def _embed_texts(
-        self,
-        side: str,
-        texts: Sequence[str],
-        embed: Callable[[Sequence[str]], Vectors],
-        store: VectorStore | None,
+        self, side: str, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors], store: VectorStore | None
     ) -> Vectors:
         keys = [_hash_text(self._name, side, text) for text in texts]
         texts_by_key = dict(zip(keys, texts, strict=True))

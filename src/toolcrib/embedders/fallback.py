@@ -16,15 +16,7 @@ from numpy.typing import NDArray
 from toolcrib.core.catalog import Catalog
 from toolcrib.errors import EmbeddingFailed
 from toolcrib.search.query.parser import ParsedQuery, Syntax
-from toolcrib.search.ranker import (
-    Index,
-    MatchReason,
-    Note,
-    Ranker,
-    Ranking,
-    pairwise_similarity,
-    warm_up_index,
-)
+from toolcrib.search.ranker import Index, MatchReason, Note, Ranker, Ranking, pairwise_similarity, warm_up_index
 
 # After a failure, searches use the fallback for this long instead of waiting for another timeout.
 RETRY_SECONDS: Final = 30.0
@@ -82,11 +74,7 @@ class _FallbackIndex:
     """The indexes of both rankers. If the primary index is missing, it is fitted later."""
 
     def __init__(
-        self,
-        ranker: FallbackRanker,
-        catalog: Catalog,
-        fallback: Index,
-        outdated_primary: Index | None = None,
+        self, ranker: FallbackRanker, catalog: Catalog, fallback: Index, outdated_primary: Index | None = None
     ) -> None:
         self._ranker = ranker
         self._catalog = catalog
@@ -112,9 +100,7 @@ class _FallbackIndex:
 
     def warm_up(self, max_tools: int) -> int:
         if self._active is not self._fallback:
-            remaining = self._ranker.try_primary(
-                lambda: warm_up_index(self._fitted_primary(), max_tools)
-            )
+            remaining = self._ranker.try_primary(lambda: warm_up_index(self._fitted_primary(), max_tools))
             if remaining is not None:
                 return remaining
         return warm_up_index(self._fallback, max_tools)

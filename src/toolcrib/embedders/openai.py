@@ -81,9 +81,7 @@ class OpenAIEmbedder:
         self._dimensions = dimensions
         self._prefixes = prefixes
         self._timeout_seconds = timeout_seconds
-        self._opener = urllib.request.build_opener(
-            _NoRedirect, _DeadlineHandler(context=ssl.create_default_context())
-        )
+        self._opener = urllib.request.build_opener(_NoRedirect, _DeadlineHandler(context=ssl.create_default_context()))
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Return one vector per query."""
@@ -101,17 +99,11 @@ class OpenAIEmbedder:
         ]
         widths = {part.shape[1] for part in parts}
         if len(widths) > 1:
-            raise self._error(
-                f"returned vectors of several widths: {sorted(widths)}; use one model"
-            )
+            raise self._error(f"returned vectors of several widths: {sorted(widths)}; use one model")
         return np.concatenate(parts) if parts else np.empty((0, 0), np.float32)
 
     def _embed_batch(self, texts: list[str]) -> Vectors:
-        body: dict[str, object] = {
-            "model": self._model,
-            "input": texts,
-            "encoding_format": "float",
-        }
+        body: dict[str, object] = {"model": self._model, "input": texts, "encoding_format": "float"}
         if self._dimensions is not None:
             body["dimensions"] = self._dimensions
         reply = self._post_with_retries(json.dumps(body).encode())
@@ -162,8 +154,7 @@ class OpenAIEmbedder:
             content += chunk
             if len(content) > MAX_REPLY_BYTES:
                 raise self._error(
-                    f"returned more than {MAX_REPLY_BYTES // 1024**2} MiB; check that it is an "
-                    "embeddings endpoint"
+                    f"returned more than {MAX_REPLY_BYTES // 1024**2} MiB; check that it is an embeddings endpoint"
                 )
         return bytes(content)
 
@@ -177,9 +168,7 @@ class OpenAIEmbedder:
             remedy = _REMEDIES.get(error.code, "see the log of the server")
         message = f"{self._url} returned status {error.code} ({reason}); {remedy}"
         if error.code in _TRANSIENT_STATUSES:
-            return _TransientEmbeddingError(
-                message, _parse_retry_after(error.headers.get("Retry-After"))
-            )
+            return _TransientEmbeddingError(message, _parse_retry_after(error.headers.get("Retry-After")))
         return EmbeddingFailed(message)
 
     def _parse_rows(self, content: bytes, count: int) -> list[Any]:
@@ -198,9 +187,7 @@ class OpenAIEmbedder:
             raise self._error(f"returned {len(data)} vectors for {count} texts; use another server")
         missing = sum(row is None for row in rows)
         if missing:
-            raise self._error(
-                f"returned no vector for {missing} of {count} texts; use another server"
-            )
+            raise self._error(f"returned no vector for {missing} of {count} texts; use another server")
         return rows
 
     def _quote(self, value: object, max_chars: int = 200) -> str:
@@ -288,8 +275,7 @@ def _endpoint_url(url: str) -> str:
         is_valid = False
     if not is_valid or not url.isprintable() or " " in url:
         raise InvalidConfig(
-            f"{url!r} is not the URL of an embeddings endpoint; "
-            "it should look like https://api.openai.com/v1"
+            f"{url!r} is not the URL of an embeddings endpoint; it should look like https://api.openai.com/v1"
         )
     if parts.username or parts.password:
         raise InvalidConfig("a URL must not contain a password; pass it as `key`")
@@ -305,14 +291,11 @@ def _check_options(model: Any, dimensions: Any, prefixes: Any, timeout_seconds: 
         raise InvalidConfig(f"`dimensions` must be a positive integer or None, not {dimensions!r}")
     is_pair = isinstance(prefixes, tuple | list) and len(prefixes) == 2
     if not is_pair or not all(isinstance(prefix, str) for prefix in prefixes):
-        raise InvalidConfig(
-            f"`prefixes` must be two strings, for queries and for tools, not {prefixes!r}"
-        )
+        raise InvalidConfig(f"`prefixes` must be two strings, for queries and for tools, not {prefixes!r}")
     is_number = _is_number(timeout_seconds, int | float)
     if not is_number or not 0 < timeout_seconds <= MAX_TIMEOUT_SECONDS:
         raise InvalidConfig(
-            f"`timeout_seconds` must be a number above 0 and up to {MAX_TIMEOUT_SECONDS:,}, "
-            f"not {timeout_seconds!r:.40}"
+            f"`timeout_seconds` must be a number above 0 and up to {MAX_TIMEOUT_SECONDS:,}, not {timeout_seconds!r:.40}"
         )
 
 
@@ -322,9 +305,7 @@ def _is_number(value: object, number_type: type | UnionType) -> bool:
 
 def _check_key(key: str) -> str:
     if not (isinstance(key, str) and key.isascii() and key.isprintable()):
-        raise InvalidConfig(
-            "the key contains a line break or another invalid character; copy it again"
-        )
+        raise InvalidConfig("the key contains a line break or another invalid character; copy it again")
     return key
 
 

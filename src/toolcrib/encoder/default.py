@@ -18,12 +18,7 @@ from numpy.typing import NDArray
 
 from toolcrib.encoder.glossary import glossary_checksum, translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer, load_vocabulary
-from toolcrib.encoder.transformer import (
-    MAX_TOKENS,
-    Array,
-    ServiceNameProbe,
-    TransformerEncoder,
-)
+from toolcrib.encoder.transformer import MAX_TOKENS, Array, ServiceNameProbe, TransformerEncoder
 
 MAX_STATIC_HEAD_TOKENS: Final = 22
 MAX_STATIC_TOKENS: Final = 62
@@ -53,9 +48,7 @@ _DATA = files("toolcrib.encoder") / "data"
 class ResidualProjection:
     """A linear map plus a ReLU layer, added up."""
 
-    def __init__(
-        self, straight: Array, shift: Array, widen: Array, widen_shift: Array, narrow: Array
-    ) -> None:
+    def __init__(self, straight: Array, shift: Array, widen: Array, widen_shift: Array, narrow: Array) -> None:
         # Both paths start with a product of the same input: concatenated, it is one product.
         self._first: Array = np.concatenate((straight, widen), axis=1)
         self._shift: Array = np.concatenate((shift, widen_shift))
@@ -71,9 +64,7 @@ class ResidualProjection:
         """Return this projection followed by one onto the given axes, as a single projection."""
         straight, widen = np.split(self._first, [self._width], axis=1)
         shift, widen_shift = np.split(self._shift, [self._width])
-        return ResidualProjection(
-            straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes
-        )
+        return ResidualProjection(straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes)
 
     def __call__(self, x: Array) -> Array:
         """Project one vector, or several rows."""
@@ -153,9 +144,7 @@ def load_arrays(file: IO[bytes]) -> dict[str, NDArray[Any]]:
     """
     data = _map_file(file)
     with ZipFile(file) as archive:
-        offsets = {
-            entry.filename.removesuffix(".npy"): entry.header_offset for entry in archive.infolist()
-        }
+        offsets = {entry.filename.removesuffix(".npy"): entry.header_offset for entry in archive.infolist()}
     return {name: _array_at(data, offset) for name, offset in offsets.items()}
 
 
@@ -215,9 +204,7 @@ class DefaultEncoder:
         key = tuple(texts)
         vectors = cache.get(key)
         if vectors is None:
-            vectors, probe_outputs = self._query_encoder.encode_and_probe(
-                _translate_all(texts), self._service_probe
-            )
+            vectors, probe_outputs = self._query_encoder.encode_and_probe(_translate_all(texts), self._service_probe)
             vectors.flags.writeable = False
             if len(cache) >= MAX_CACHED_QUERIES:
                 cache = self._query_vectors = {}
@@ -231,13 +218,8 @@ class DefaultEncoder:
         """Return, for each name in the query, the probability that it names a service."""
         output = self._probe_outputs.get(text)
         if output is None:
-            _, (output,) = self._query_encoder.encode_and_probe(
-                _translate_all([text]), self._service_probe
-            )
-        spans = (
-            self._tokenizer.find_token_span(translate_to_english(text), name, MAX_TOKENS)
-            for name in names
-        )
+            _, (output,) = self._query_encoder.encode_and_probe(_translate_all([text]), self._service_probe)
+        spans = (self._tokenizer.find_token_span(translate_to_english(text), name, MAX_TOKENS) for name in names)
         return [_mean_probability(output[span]) for span in spans]
 
     def embed_tools(self, texts: Sequence[str]) -> Array:
@@ -272,9 +254,7 @@ class DefaultEncoder:
     def version(self) -> str:
         """A hash of the weights and glossaries. Stored vectors are valid for one version."""
         parts = [_read_checksums("encoder.npz"), _read_checksums("questions.npz")]
-        return hashlib.blake2b(
-            " ".join([*parts, glossary_checksum()]).encode(), digest_size=8
-        ).hexdigest()
+        return hashlib.blake2b(" ".join([*parts, glossary_checksum()]).encode(), digest_size=8).hexdigest()
 
     @property
     def static_embedder(self) -> StaticEmbedder:
@@ -292,9 +272,7 @@ class DefaultEncoder:
     @cached_property
     def _query_encoder(self) -> TransformerEncoder:
         """Half of the layers, distilled from the tool encoder: queries must be fast."""
-        return build_encoder(
-            self._tokenizer, {**self._tool_weights, **_load_weights("questions.npz")}
-        )
+        return build_encoder(self._tokenizer, {**self._tool_weights, **_load_weights("questions.npz")})
 
     @cached_property
     def _tool_weights(self) -> dict[str, NDArray[Any]]:

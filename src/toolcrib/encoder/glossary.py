@@ -94,9 +94,7 @@ class _Glossary:
         """Return how many words the glossary has with a translation that is spelled differently."""
         translations = ((word, self._look_up(word)) for word in words)
         return sum(
-            english is not None
-            and not word.startswith(english or " ")
-            and not english.startswith(word)
+            english is not None and not word.startswith(english or " ") and not english.startswith(word)
             for word, english in translations
         )
 
@@ -166,9 +164,7 @@ def translate_to_english(text: str) -> str:
 
 def glossary_checksum() -> str:
     """Return the checksums of all glossary files."""
-    return " ".join(
-        str(zlib.crc32((_FOLDER / f"{language}.tsv").read_bytes())) for language in LANGUAGES
-    )
+    return " ".join(str(zlib.crc32((_FOLDER / f"{language}.tsv").read_bytes())) for language in LANGUAGES)
 
 
 def _detect_language(text: str) -> str | None:
@@ -184,11 +180,7 @@ def _detect_language(text: str) -> str | None:
         return None
     words = [word.strip(_PUNCTUATION) for word in words]
     english = _english_words()[0]
-    foreign = [
-        word
-        for word in _non_english(words)
-        if word in _COMMON or word.removesuffix("s") not in english
-    ]
+    foreign = [word for word in _non_english(words) if word in _COMMON or word.removesuffix("s") not in english]
     required = _min_foreign_words(words)
     lowercase = sum(word[0].islower() for word in text.split())
     if lowercase > MAX_SHORT_TEXT_WORDS:

@@ -16,14 +16,7 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
-from toolcrib.encoder.transformer import (
-    EPSILON,
-    HEADS,
-    Array,
-    Batches,
-    TransformerEncoder,
-    halfway_layer,
-)
+from toolcrib.encoder.transformer import EPSILON, HEADS, Array, Batches, TransformerEncoder, halfway_layer
 
 # The oldest versions that have every operator used here, so that old runtimes can load the model.
 _IR_VERSION: Final = 8
@@ -60,9 +53,7 @@ class OnnxGraph:
         self._constants.append(tensor + _bytes_field(9, np.ascontiguousarray(array).tobytes()))
         return name
 
-    def add_node(
-        self, operator: str, *inputs: str, domain: str = "", **attributes: int | float | list[int]
-    ) -> str:
+    def add_node(self, operator: str, *inputs: str, domain: str = "", **attributes: int | float | list[int]) -> str:
         """Add an operator and return the name of its first output."""
         name = f"n{len(self._nodes)}"
         parts = [_string_field(1, input) for input in inputs]
@@ -78,10 +69,7 @@ class OnnxGraph:
         parts += [_bytes_field(5, constant) for constant in self._constants]
         parts.append(_bytes_field(11, _encode_value_info(self._input, shape)))
         parts += [_bytes_field(12, _encode_value_info(output, shape)) for output in outputs]
-        opsets = (
-            _bytes_field(8, _string_field(1, domain) + _int_field(2, version))
-            for domain, version in _OPSETS
-        )
+        opsets = (_bytes_field(8, _string_field(1, domain) + _int_field(2, version)) for domain, version in _OPSETS)
         ir_version = _int_field(1, _IR_VERSION)
         return b"".join([ir_version, _bytes_field(7, b"".join(parts)), *opsets])
 
@@ -99,8 +87,7 @@ def _encode_attribute(name: str, value: int | float | list[int]) -> bytes:
 def _encode_value_info(name: str, shape: Sequence[int | str]) -> bytes:
     """Return a named float tensor type. A string in the shape is a symbolic dimension."""
     sizes = b"".join(
-        _bytes_field(1, _string_field(2, size) if isinstance(size, str) else _int_field(1, size))
-        for size in shape
+        _bytes_field(1, _string_field(2, size) if isinstance(size, str) else _int_field(1, size)) for size in shape
     )
     tensor = _int_field(1, _FLOAT) + _bytes_field(2, sizes)
     return _string_field(1, name) + _bytes_field(2, _bytes_field(1, tensor))
@@ -176,28 +163,20 @@ class _OnnxModelBuilder:
         self._max_uint8 = self._float_constant(255)
         self._epsilon = self._float_constant(1e-12)
         self._axis = self.graph.add_constant(np.array([_LAST_AXIS], np.int64))
-        self._qkv_bounds = [
-            self.graph.add_constant(np.array([part * self._width], np.int64)) for part in range(4)
-        ]
+        self._qkv_bounds = [self.graph.add_constant(np.array([part * self._width], np.int64)) for part in range(4)]
 
     def add_layer(self, x: str, number: int) -> str:
         """Add the nodes of one `TransformerLayer` and return its output."""
         attention = self._quantized_matmul(self._attention(x, number), number, "mix")
         x = self._add_and_normalize(attention, x, number, "mix")
         wide = self._contrib_node(
-            "FastGelu",
-            self._quantized_matmul(x, number, "widen"),
-            self._layer_constant(number, "widen.bias"),
+            "FastGelu", self._quantized_matmul(x, number, "widen"), self._layer_constant(number, "widen.bias")
         )
-        return self._add_and_normalize(
-            self._quantized_matmul(wide, number, "narrow"), x, number, "narrow"
-        )
+        return self._add_and_normalize(self._quantized_matmul(wide, number, "narrow"), x, number, "narrow")
 
     def _attention(self, x: str, number: int) -> str:
         qkv = self.graph.add_node(
-            "Add",
-            self._quantized_matmul(x, number, "qkv"),
-            self._layer_constant(number, "qkv.bias"),
+            "Add", self._quantized_matmul(x, number, "qkv"), self._layer_constant(number, "qkv.bias")
         )
         parts = [
             self.graph.add_node("Slice", qkv, start, end, self._axis)
@@ -209,13 +188,8 @@ class _OnnxModelBuilder:
     def _add_and_normalize(self, y: str, x: str, number: int, part: str) -> str:
         """Return the normalized sum of a part's output, its bias and its input."""
         norm = "mix_norm" if part == "mix" else "norm"
-        constants = [
-            self._layer_constant(number, name)
-            for name in (f"{norm}.scale", f"{norm}.shift", f"{part}.bias")
-        ]
-        return self._contrib_node(
-            "SkipLayerNormalization", y, x, *constants, epsilon=float(EPSILON)
-        )
+        constants = [self._layer_constant(number, name) for name in (f"{norm}.scale", f"{norm}.shift", f"{part}.bias")]
+        return self._contrib_node("SkipLayerNormalization", y, x, *constants, epsilon=float(EPSILON))
 
     def _quantized_matmul(self, x: str, number: int, part: str) -> str:
         """Multiply by a weight matrix with integers; each token is quantized to 0…255."""
@@ -226,12 +200,7 @@ class _OnnxModelBuilder:
         step = node("Max", node("Div", span, self._max_uint8), self._epsilon)
         quantized = node("QuantizeLinear", node("Div", node("Sub", x, lowest), step), self._one)
         matrix, scale = _quantize_to_7_bits(self._weights, f"{number}.{part}")
-        inputs = (
-            quantized,
-            self.graph.add_constant(matrix),
-            self._one,
-            self.graph.add_constant(scale),
-        )
+        inputs = (quantized, self.graph.add_constant(matrix), self._one, self.graph.add_constant(scale))
         product = node("Mul", self._contrib_node("MatMulIntegerToFloat", *inputs), step)
         # Add the product of the minimum, which was subtracted before quantization.
         column_sums = self.graph.add_constant(matrix.sum(axis=0, dtype=np.float32) * scale)

@@ -22,8 +22,7 @@ _ASCII_PIECE = re.compile(r"[a-z0-9]+|[^a-z0-9]")
 _ASCII_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # The ideographs that BERT treats as words of one character; kana and hangul are not among them.
 _IDEOGRAPH = re.compile(
-    "([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f])"
+    "([\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0002a6df\U0002a700-\U0002ceaf\U0002f800-\U0002fa1f])"
 )
 
 
@@ -65,9 +64,7 @@ class WordPieceTokenizer:
     def find_token_span(self, text: str, part: str, limit: int) -> slice:
         """Return the slice of the text's token ids that belongs to the first match of `part`."""
         before, _, _ = text.partition(part)
-        return slice(
-            len(self.encode(before, limit)) - 1, len(self.encode(before + part, limit)) - 1
-        )
+        return slice(len(self.encode(before, limit)) - 1, len(self.encode(before + part, limit)) - 1)
 
     def _split_word(self, word: str) -> tuple[int, ...]:
         """Return the ids of the longest pieces that match, from left to right."""

@@ -86,9 +86,7 @@ class NumpyLayers:
 
     def __init__(self, weights: Mapping[str, Any]) -> None:
         layers = range(int(weights["layers"]))
-        buffer = _WeightBuffer(
-            sum(weights[f"{number}.{part}"].size for number in layers for part in LINEAR_PARTS)
-        )
+        buffer = _WeightBuffer(sum(weights[f"{number}.{part}"].size for number in layers for part in LINEAR_PARTS))
         self._layers = [_build_layer(weights, number, buffer) for number in layers]
 
     def __call__(self, batches: Batches) -> list[tuple[Array, Array]]:
@@ -101,8 +99,7 @@ class NumpyLayers:
             if number == halfway_layer(len(self._layers)):
                 halfway = y
         return [
-            (halfway[rows].reshape(batch.shape), y[rows].reshape(batch.shape))
-            for batch, rows in _batch_rows(batches)
+            (halfway[rows].reshape(batch.shape), y[rows].reshape(batch.shape)) for batch, rows in _batch_rows(batches)
         ]
 
 
@@ -124,12 +121,7 @@ class ServiceNameProbe(NamedTuple):
 class TransformerEncoder:
     """Encodes texts as unit vectors. `layers` replaces the numpy layers."""
 
-    def __init__(
-        self,
-        tokenizer: WordPieceTokenizer,
-        weights: Mapping[str, Any],
-        layers: Layers | None = None,
-    ) -> None:
+    def __init__(self, tokenizer: WordPieceTokenizer, weights: Mapping[str, Any], layers: Layers | None = None) -> None:
         self._tokenizer = tokenizer
         self._words, self._word_scales = weights["words"], weights["words.scale"]
         self._positions: Array = weights["places"]
@@ -145,9 +137,7 @@ class TransformerEncoder:
             vectors[rows] = self._pool_tokens(tokens)
         return vectors
 
-    def encode_and_probe(
-        self, texts: Sequence[str], probe: ServiceNameProbe
-    ) -> tuple[Array, list[Array]]:
+    def encode_and_probe(self, texts: Sequence[str], probe: ServiceNameProbe) -> tuple[Array, list[Array]]:
         """Return one row per text, and the probe's output for the tokens of each text."""
         vectors = np.empty((len(texts), self._width), np.float32)
         logits: dict[int, Array] = {}
@@ -197,9 +187,7 @@ class _WeightBuffer:
         return matrix.reshape(rows, columns)
 
 
-def _build_layer(
-    weights: Mapping[str, Any], number: int, buffer: _WeightBuffer
-) -> TransformerLayer:
+def _build_layer(weights: Mapping[str, Any], number: int, buffer: _WeightBuffer) -> TransformerLayer:
     def linear(part: str) -> LinearLayer:
         quantized = weights[f"{number}.{part}"]
         matrix = buffer.take(*quantized.shape)
@@ -210,12 +198,7 @@ def _build_layer(
         return LayerNorm(weights[f"{number}.{part}.scale"], weights[f"{number}.{part}.shift"])
 
     return TransformerLayer(
-        linear("qkv"),
-        linear("mix"),
-        norm("mix_norm"),
-        linear("widen"),
-        linear("narrow"),
-        norm("norm"),
+        linear("qkv"), linear("mix"), norm("mix_norm"), linear("widen"), linear("narrow"), norm("norm")
     )
 
 

@@ -112,14 +112,11 @@ def read_eval_set(folder: str | PathLike[str]) -> EvalSet:
     path = Path(folder)
     if not path.is_dir():
         problem = "this is a file" if path.exists() else "there is no such folder"
-        raise InvalidEvalSet(
-            f"{path}: {problem}; choose a folder with {TOOLS_FILE} and {QUERIES_FILE}"
-        )
+        raise InvalidEvalSet(f"{path}: {problem}; choose a folder with {TOOLS_FILE} and {QUERIES_FILE}")
     for file in (TOOLS_FILE, QUERIES_FILE):
         if not (path / file).exists():
             raise InvalidEvalSet(
-                f"{path}: there is no {file} in this folder; an eval set has {TOOLS_FILE} "
-                f"and {QUERIES_FILE}"
+                f"{path}: there is no {file} in this folder; an eval set has {TOOLS_FILE} and {QUERIES_FILE}"
             )
     try:
         catalog = read_catalog_file(path / TOOLS_FILE)
@@ -198,10 +195,7 @@ class _QueryRow:
             return ""
         text = self._parse_text(field, value)
         if len(text) > MAX_FACET_CHARS:
-            raise self.error(
-                field,
-                f"has {len(text):,} characters; shorten it to {MAX_FACET_CHARS}",
-            )
+            raise self.error(field, f"has {len(text):,} characters; shorten it to {MAX_FACET_CHARS}")
         return text
 
     def _parse_groups(self) -> list[list[str]]:

@@ -21,17 +21,7 @@ DEPTH: Final = 10
 TOP: Final = 5
 
 # The usual names of the metrics, in the order of the fields.
-METRIC_NAMES: Final = (
-    "hit@1",
-    "hit@5",
-    "hit@10",
-    "recall@1",
-    "recall@5",
-    "recall@10",
-    "nDCG@10",
-    "MRR",
-    "all-steps@5",
-)
+METRIC_NAMES: Final = ("hit@1", "hit@5", "hit@10", "recall@1", "recall@5", "recall@10", "nDCG@10", "MRR", "all-steps@5")
 
 
 class RankingScores(NamedTuple):
@@ -154,9 +144,7 @@ def build_rankers(embedder: Embedder | None = None) -> Mapping[str, Ranker]:
     return rankers
 
 
-def run_queries(
-    engine: SearchEngine, queries: Iterable[EvalQuery], mode: str
-) -> Iterator[EvalResult]:
+def run_queries(engine: SearchEngine, queries: Iterable[EvalQuery], mode: str) -> Iterator[EvalResult]:
     """Yield the scored result of each query."""
     for query in queries:
         try:

@@ -89,9 +89,7 @@ def paired_differences(values: Values, base: Values) -> list[PairedDifference | 
     differences = values - base
     return [
         None if mean is None else PairedDifference(*mean, p)
-        for mean, p in zip(
-            bootstrap_means(differences), _sign_flip_p(np.nan_to_num(differences)), strict=True
-        )
+        for mean, p in zip(bootstrap_means(differences), _sign_flip_p(np.nan_to_num(differences)), strict=True)
     ]
 
 
@@ -105,18 +103,14 @@ class RocAuc:
         levels, codes = np.unique(np.concatenate((positive, negative)), return_inverse=True)
         above, below = codes[: len(positive)], codes[len(positive) :]
         count = len(levels)
-        observed = _compute_areas(
-            _count_codes(above[np.newaxis], count), _count_codes(below[np.newaxis], count)
-        )
+        observed = _compute_areas(_count_codes(above[np.newaxis], count), _count_codes(below[np.newaxis], count))
         resampled = []
         rng = np.random.default_rng(_SEED)
         # Chunks depend only on the number of scores, so two modes draw the same samples in pairs.
         for rows in _chunk_sizes(len(codes)):
             positives = above[rng.integers(0, len(above), (rows, len(above)))]
             negatives = below[rng.integers(0, len(below), (rows, len(below)))]
-            resampled.append(
-                _compute_areas(_count_codes(positives, count), _count_codes(negatives, count))
-            )
+            resampled.append(_compute_areas(_count_codes(positives, count), _count_codes(negatives, count)))
         self._min_count = min(len(positive), len(negative))
         self._area = float(observed[0])
         self._resampled = np.concatenate(resampled)
@@ -230,10 +224,7 @@ def summarize(name: str, tool_count: int, results: ResultsByMode) -> EvalSummary
         for value, rows in _rows_by_value(queries, facet).items()
     )
     overall = table.summarize_group("", "", np.arange(len(queries)))
-    unsearchable = {
-        mode: sum(bool(result.error) for result in mode_results)
-        for mode, mode_results in results.items()
-    }
+    unsearchable = {mode: sum(bool(result.error) for result in mode_results) for mode, mode_results in results.items()}
     return EvalSummary(name, tool_count, tuple(results), overall, groups, unsearchable)
 
 
@@ -258,9 +249,7 @@ def average_over_sets(summaries: Sequence[EvalSummary]) -> dict[str, dict[str, f
 def find_best_modes(group: QueryGroup, metric: str) -> frozenset[str]:
     """Return the modes with the best value after rounding; none if all are equal."""
     rounded = {
-        mode: round(100 * metrics[metric].value, 1)
-        for mode, metrics in group.metrics.items()
-        if metric in metrics
+        mode: round(100 * metrics[metric].value, 1) for mode, metrics in group.metrics.items() if metric in metrics
     }
     if len(set(rounded.values())) < 2:
         return frozenset()
@@ -275,8 +264,7 @@ class _ScoreTable:
         self._impossible = impossible
         self._scores = {mode: _score_rows(mode_results) for mode, mode_results in results.items()}
         self._confidences = {
-            mode: np.array([result.confidence for result in mode_results])
-            for mode, mode_results in results.items()
+            mode: np.array([result.confidence for result in mode_results]) for mode, mode_results in results.items()
         }
 
     def summarize_group(self, facet: str, value: str, rows: NDArray[np.intp]) -> QueryGroup:

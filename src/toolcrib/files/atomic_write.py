@@ -14,11 +14,7 @@ _BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 
 
 def write_file_atomically(
-    path: Path,
-    content: bytes,
-    *,
-    mode: int = DEFAULT_MODE,
-    check: Callable[[], None] | None = None,
+    path: Path, content: bytes, *, mode: int = DEFAULT_MODE, check: Callable[[], None] | None = None
 ) -> None:
     """Replace a file in one step. Errors of the file system raise OSError.
 

@@ -40,8 +40,7 @@ def _duplicate_id_error(id: str, first: _Location, second: _Location) -> Toolcri
     file = "" if source is second[0] else f" of {source.file}"
     source, start, json_path = second
     return source.error_at(
-        f"the id {id!r} is already used by the tool on line {line}{file}; "
-        "rename one of them, or set `server` for both",
+        f"the id {id!r} is already used by the tool on line {line}{file}; rename one of them, or set `server` for both",
         source.find_offset(start, json_path),
     )
 

@@ -98,9 +98,7 @@ class JsonFile:
             raise self.error_at(message, start + offset) from error
 
 
-def read_json_file(
-    path: str | PathLike[str], error_type: type[ToolcribError], expected_content: str
-) -> JsonFile:
+def read_json_file(path: str | PathLike[str], error_type: type[ToolcribError], expected_content: str) -> JsonFile:
     """Read and decode a file; `-` is standard input. Any problem raises `error_type`.
 
     `expected_content` completes the message for an empty file.
@@ -108,16 +106,13 @@ def read_json_file(
     file = "standard input" if path == STANDARD_INPUT else str(path)
     content = _read_bytes(path, file, error_type)
     if len(content) > MAX_FILE_BYTES:
-        raise error_type(
-            f"{file}: the file is larger than the limit of {MAX_FILE_BYTES // 1024**2} MiB; split it"
-        )
+        raise error_type(f"{file}: the file is larger than the limit of {MAX_FILE_BYTES // 1024**2} MiB; split it")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise error_type(
-            f"{file}, line {line}: byte 0x{content[error.start]:02x} is not valid UTF-8; "
-            "save the file as UTF-8"
+            f"{file}, line {line}: byte 0x{content[error.start]:02x} is not valid UTF-8; save the file as UTF-8"
         ) from error
     if not text.strip():
         raise error_type(f"{file}: the file is empty; it should contain {expected_content}")
@@ -148,10 +143,7 @@ def _describe_json_error(text: str, error: json.JSONDecodeError) -> str:
     if error.msg.startswith("Illegal trailing comma") or (before[-1:] == "," and after[0] in "]}"):
         return "there is a comma before the closing bracket; remove it"
     if error.msg == "Extra data":
-        return (
-            "there is more text after the value; write one list in [ ], "
-            "or one value per line without commas"
-        )
+        return "there is more text after the value; write one list in [ ], or one value per line without commas"
     return f"invalid JSON: {error.msg[0].lower()}{error.msg[1:]}"
 
 

@@ -34,9 +34,7 @@ class SqliteFileType:
     def build_error(self, path: str, error: Exception) -> ToolcribError:
         """Return an error with the remedy for an error of SQLite."""
         if is_corruption_error(error) and is_text_file(path):
-            return self.error_type(
-                f"{path}: this is a text file, not a database; choose another path"
-            )
+            return self.error_type(f"{path}: this is a text file, not a database; choose another path")
         return self.error_type(f"{path}: {self._describe_error(error)}")
 
     def _describe_error(self, error: Exception) -> str:
@@ -123,9 +121,7 @@ def migrate_file(connection: sqlite3.Connection, path: str, file_type: SqliteFil
     if not query_int(connection, "SELECT count(*) FROM sqlite_schema"):
         _enable_wal(connection)
     elif query_int(connection, "PRAGMA application_id") != file_type.application_id:
-        raise file_type.error_type(
-            f"{path}: this is a database of another program; choose another path"
-        )
+        raise file_type.error_type(f"{path}: this is a database of another program; choose another path")
     version = query_int(connection, "PRAGMA user_version")
     if version > newest:
         raise file_type.error_type(
@@ -182,9 +178,7 @@ def query_int(connection: sqlite3.Connection, sql: str) -> int:
 
 def move_aside(path: str) -> str:
     """Rename a damaged database and its companion files, and return the new path."""
-    new_path = next(
-        name for count in range(1, 10_000) if not os.path.lexists(name := f"{path}.damaged-{count}")
-    )
+    new_path = next(name for count in range(1, 10_000) if not os.path.lexists(name := f"{path}.damaged-{count}"))
     Path(path).rename(new_path)
     for suffix in _COMPANION_SUFFIXES:
         companion = Path(path + suffix)

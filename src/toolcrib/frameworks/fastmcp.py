@@ -115,9 +115,7 @@ class ToolcribSearchTransform(BaseSearchTransform):
         return await context.fastmcp.call_tool(turn.tasks[0].tool.name, tool_arguments)
 
     async def _search(self, tools: Sequence[Tool], query: str) -> Sequence[Tool]:
-        return _select_found(
-            tools, self._run_search(tools, {"query": query, "limit": self._max_results})
-        )
+        return _select_found(tools, self._run_search(tools, {"query": query, "limit": self._max_results}))
 
     def _run_search(self, tools: Sequence[Tool], arguments: dict[str, Any]) -> CallReply:
         handler = self._build_turn_handler(tools)
@@ -156,9 +154,7 @@ def _select_found(tools: Sequence[Tool], answer: CallReply) -> list[Tool]:
 
 
 def _to_core_tool(fastmcp_tool: Tool) -> core.Tool:
-    annotations = (
-        fastmcp_tool.annotations.model_dump(exclude_none=True) if fastmcp_tool.annotations else None
-    )
+    annotations = fastmcp_tool.annotations.model_dump(exclude_none=True) if fastmcp_tool.annotations else None
     return core.Tool(
         fastmcp_tool.name,
         fastmcp_tool.description or "",

@@ -52,9 +52,7 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         self._reader = LangChainToolReader()
 
     def wrap_model_call(
-        self,
-        request: ModelRequest[ContextT],
-        handler: Callable[[ModelRequest[ContextT]], ModelResponse[Any]],
+        self, request: ModelRequest[ContextT], handler: Callable[[ModelRequest[ContextT]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Send the revealed tools of this conversation and answer its searches."""
         step = self._start_step(request)
@@ -70,27 +68,19 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         return _build_response(step, await handler(_override_tools(request, step)))
 
     def wrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
     ) -> ToolMessage | Command[Any]:
         """Add the names of evicted tools to the result of the tool that replaced them."""
         return append_note(request, handler(request))
 
     async def awrap_tool_call(
-        self,
-        request: ToolCallRequest,
-        handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
     ) -> ToolMessage | Command[Any]:
         """Do the same as `wrap_tool_call` in an event loop."""
         return append_note(request, await handler(request))
 
     def _start_step(self, request: ModelRequest[ContextT]) -> ModelStep:
-        pairs = [
-            (self._reader.read_tool(tool), tool)
-            for tool in request.tools
-            if isinstance(tool, BaseTool)
-        ]
+        pairs = [(self._reader.read_tool(tool), tool) for tool in request.tools if isinstance(tool, BaseTool)]
         return ModelStep(
             self._index,
             {tool.id: langchain_tool for tool, langchain_tool in pairs},
@@ -113,6 +103,5 @@ def _build_response(step: ModelStep, response: ModelResponse[Any]) -> ExtendedMo
     reply = next((message for message in result if isinstance(message, AIMessage)), AIMessage(""))
     messages, stored = step.answer_calls(reply, answered_ids)
     return ExtendedModelResponse(
-        ModelResponse([*result, *messages], response.structured_response),
-        Command(update={"toolcrib": stored}),
+        ModelResponse([*result, *messages], response.structured_response), Command(update={"toolcrib": stored})
     )

@@ -79,11 +79,7 @@ class ModelStep:
         for tool in self._turn_handler.tools(self._session):
             # A tool that is not in the catalog is one of Toolcrib's own, or a stub.
             is_catalog_tool = catalog.get(tool.id) is tool
-            visible += (
-                [self._langchain_tools[tool.id]]
-                if is_catalog_tool
-                else openai_chat.tools_to_wire([tool])
-            )
+            visible += [self._langchain_tools[tool.id]] if is_catalog_tool else openai_chat.tools_to_wire([tool])
         return visible
 
     def answer_calls(

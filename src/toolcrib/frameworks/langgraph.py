@@ -29,8 +29,7 @@ class ToolcribGraphState(TypedDict):
 
 def create_agent(
     llm: BaseChatModel,
-    tool_registry: Mapping[str, BaseTool | Callable[..., Any]]
-    | Iterable[BaseTool | Callable[..., Any]],
+    tool_registry: Mapping[str, BaseTool | Callable[..., Any]] | Iterable[BaseTool | Callable[..., Any]],
     *,
     allowed: Callable[[Runtime[Any]], AllowedTools | None] | None = None,
     **options: Unpack[FrameworkOptions],
@@ -82,9 +81,7 @@ class _ModelNode:
 
     def _start_step(self, state: ToolcribGraphState) -> ModelStep:
         allowed = self._allowed and self._allowed(get_runtime())
-        return ModelStep(
-            self._index, self._langchain_tools, self._tools, allowed, state.get("toolcrib")
-        )
+        return ModelStep(self._index, self._langchain_tools, self._tools, allowed, state.get("toolcrib"))
 
 
 def _build_update(step: ModelStep, reply: AIMessage) -> dict[str, Any]:
@@ -93,15 +90,13 @@ def _build_update(step: ModelStep, reply: AIMessage) -> dict[str, Any]:
 
 
 def _run_tool(
-    request: ToolCallRequest,
-    execute: Callable[[ToolCallRequest], ToolMessage | Command[Any]],
+    request: ToolCallRequest, execute: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
 ) -> ToolMessage | Command[Any]:
     return append_note(request, execute(request))
 
 
 async def _arun_tool(
-    request: ToolCallRequest,
-    execute: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]],
+    request: ToolCallRequest, execute: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
 ) -> ToolMessage | Command[Any]:
     return append_note(request, await execute(request))
 

@@ -44,9 +44,7 @@ class ToolcribAgent(Agent[TContext]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._index = FrameworkToolIndex(
-            disclosure=self.disclosure, budget=self.budget, engine=self.engine
-        )
+        self._index = FrameworkToolIndex(disclosure=self.disclosure, budget=self.budget, engine=self.engine)
         self._runs: WeakKeyDictionary[RunContextWrapper[Any], _AgentRun] = WeakKeyDictionary()
         agent: Any = self
         if not isinstance(agent.model, _FilteringModel):
@@ -60,17 +58,9 @@ class ToolcribAgent(Agent[TContext]):
         run = self._runs.setdefault(run_context, _AgentRun(self._index))
         run.turn_handler = self._index.build_turn_handler(core_tools, allowed)
         usable = [
-            tool
-            for tool in agent_tools
-            if not isinstance(tool, FunctionTool) or run.turn_handler.find_tool(tool.name)
+            tool for tool in agent_tools if not isinstance(tool, FunctionTool) or run.turn_handler.find_tool(tool.name)
         ]
-        return [
-            *(
-                _RunSearchTool.create(search_tool, run)
-                for search_tool in run.turn_handler.own_tools
-            ),
-            *usable,
-        ]
+        return [*(_RunSearchTool.create(search_tool, run) for search_tool in run.turn_handler.own_tools), *usable]
 
     def run_config(self, base: RunConfig | None = None) -> RunConfig:
         """Return settings for `Runner.run` that send errors of calls to the model.
@@ -89,9 +79,7 @@ class ToolcribAgent(Agent[TContext]):
         # The SDK passes another wrapper of the same run; both share the usage object.
         usage = error.run_context.usage
         runs = [run for context, run in [*self._runs.items()] if context.usage is usage]
-        return next(
-            (run.answers[error.call_id] for run in runs if error.call_id in run.answers), None
-        )
+        return next((run.answers[error.call_id] for run in runs if error.call_id in run.answers), None)
 
 
 class _AgentRun:
@@ -109,9 +97,7 @@ class _AgentRun:
         if self.session is None or is_complete:
             turns = openai_responses.turns_from_wire(items)
             self.session = self.turn_handler.replay_history(turns, self._budget)
-            self.notes = (
-                self.turn_handler.eviction_notes(turns, self._budget) if self._budget else {}
-            )
+            self.notes = self.turn_handler.eviction_notes(turns, self._budget) if self._budget else {}
         return self.session
 
     def record_reply(self, reply: object) -> None:
@@ -126,9 +112,7 @@ class _AgentRun:
         """Return the answer to a search, also in a resumed run that has not seen the reply."""
         answer = self.answers.get(call.id)
         if answer is None:
-            turn = self.turn_handler.handle_calls(
-                self.turn_handler.start_session(self._budget), [call]
-            )
+            turn = self.turn_handler.handle_calls(self.turn_handler.start_session(self._budget), [call])
             answer = turn.replies[0].text
         return answer
 
@@ -175,9 +159,7 @@ class _FilteringModel(Model):
             run.record_reply({"output": response.output})
         return response
 
-    async def stream_response(
-        self, *args: Any, **kwargs: Any
-    ) -> AsyncIterator[TResponseStreamEvent]:
+    async def stream_response(self, *args: Any, **kwargs: Any) -> AsyncIterator[TResponseStreamEvent]:
         request, run = _prepare_request(args, kwargs)
         async for event in self.inner.stream_response(**request):
             if run and event.type == "response.completed":
@@ -195,20 +177,10 @@ class _FilteringModel(Model):
         await self.inner._cleanup_on_run_end(owner)
 
 
-_PARAMETERS = (
-    "system_instructions",
-    "input",
-    "model_settings",
-    "tools",
-    "output_schema",
-    "handoffs",
-    "tracing",
-)
+_PARAMETERS = ("system_instructions", "input", "model_settings", "tools", "output_schema", "handoffs", "tracing")
 
 
-def _prepare_request(
-    args: Iterable[Any], kwargs: Mapping[str, Any]
-) -> tuple[dict[str, Any], _AgentRun | None]:
+def _prepare_request(args: Iterable[Any], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], _AgentRun | None]:
     """Return the request with only the revealed tools, and its run if there is a search tool."""
     request = {**dict(zip(_PARAMETERS, args, strict=False)), **kwargs}
     tools: list[Tool] = request["tools"]
@@ -217,22 +189,15 @@ def _prepare_request(
         return request, None
     items: str | list[TResponseInputItem] = request["input"]
     is_stored_by_provider = request.get("previous_response_id") or request.get("conversation_id")
-    session = search.run.prepare_turn(
-        [] if isinstance(items, str) else items, not is_stored_by_provider
-    )
+    session = search.run.prepare_turn([] if isinstance(items, str) else items, not is_stored_by_provider)
     functions = {tool.name: tool for tool in tools if isinstance(tool, FunctionTool)}
     hosted = [tool for tool in tools if not isinstance(tool, FunctionTool)]
-    visible = [
-        _to_revealed_tool(functions[tool.id], tool)
-        for tool in search.run.turn_handler.tools(session)
-    ]
+    visible = [_to_revealed_tool(functions[tool.id], tool) for tool in search.run.turn_handler.tools(session)]
     request |= {"tools": [*hosted, *visible], "input": _append_notes(items, search.run.notes)}
     return request, search.run
 
 
-def _append_notes(
-    items: str | list[TResponseInputItem], notes: Mapping[str, str]
-) -> str | list[TResponseInputItem]:
+def _append_notes(items: str | list[TResponseInputItem], notes: Mapping[str, str]) -> str | list[TResponseInputItem]:
     """Return the items with the notes about evicted tools after the results of the calls.
 
     The SDK has no hook for this where tools run. The notes follow from the items, so every request
@@ -269,8 +234,4 @@ def _to_revealed_tool(function_tool: FunctionTool, tool: core.Tool) -> FunctionT
     schema = tool.input_schema
     if schema != function_tool.params_json_schema:
         return replace(function_tool, params_json_schema=schema, strict_json_schema=False)
-    return (
-        replace(function_tool, defer_loading=False)
-        if function_tool.defer_loading
-        else function_tool
-    )
+    return replace(function_tool, defer_loading=False) if function_tool.defer_loading else function_tool

@@ -53,9 +53,7 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
     _current_turn: tuple[ModelMessage, Turn] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
-        self._index = FrameworkToolIndex(
-            disclosure=self.disclosure, budget=self.budget, engine=self.engine
-        )
+        self._index = FrameworkToolIndex(disclosure=self.disclosure, budget=self.budget, engine=self.engine)
 
     async def for_run(self, ctx: RunContext[AgentDepsT]) -> Self:
         """Return a copy for one run; all runs share the index."""
@@ -63,9 +61,7 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
         copy._index = self._index
         return copy
 
-    def get_wrapper_toolset(
-        self, toolset: AbstractToolset[AgentDepsT]
-    ) -> AbstractToolset[AgentDepsT]:
+    def get_wrapper_toolset(self, toolset: AbstractToolset[AgentDepsT]) -> AbstractToolset[AgentDepsT]:
         """Return the agent's tools together with the search tool."""
         return _SearchToolset(toolset, self)
 
@@ -94,11 +90,7 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
         return replace(request_context, model_request_parameters=parameters)
 
     async def after_model_request(
-        self,
-        ctx: RunContext[AgentDepsT],
-        *,
-        request_context: ModelRequestContext,
-        response: ModelResponse,
+        self, ctx: RunContext[AgentDepsT], *, request_context: ModelRequestContext, response: ModelResponse
     ) -> ModelResponse:
         """Route calls to unknown tools to Toolcrib, which answers with the nearest names.
 
@@ -113,9 +105,7 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
                     tools[call.tool_name] = replace(search, tool_def=definition)
         return response
 
-    def start_step(
-        self, ctx: RunContext[AgentDepsT], tools: Iterable[ToolDefinition], search_name: str
-    ) -> TurnHandler:
+    def start_step(self, ctx: RunContext[AgentDepsT], tools: Iterable[ToolDefinition], search_name: str) -> TurnHandler:
         """Build and return the turn handler for a step with these tools."""
         allowed = self.allowed and self.allowed(ctx)
         handler = self._index.build_turn_handler(map(_to_core_tool, tools), allowed)
@@ -165,22 +155,14 @@ class _SearchToolset(WrapperToolset[AgentDepsT]):
 
     async def get_tools(self, ctx: RunContext[AgentDepsT]) -> dict[str, ToolsetTool[AgentDepsT]]:
         tools = await self.wrapped.get_tools(ctx)
-        searchable = {
-            name: tool
-            for name, tool in tools.items()
-            if not _is_waiting_for_capability(tool.tool_def)
-        }
+        searchable = {name: tool for name, tool in tools.items() if not _is_waiting_for_capability(tool.tool_def)}
         name = SEARCH_NAME if len(searchable) == len(tools) else FALLBACK_SEARCH_NAME
-        handler = self.capability.start_step(
-            ctx, [tool.tool_def for tool in searchable.values()], name
-        )
+        handler = self.capability.start_step(ctx, [tool.tool_def for tool in searchable.values()], name)
         toolset_tools: dict[str, ToolsetTool[AgentDepsT]] = {
             tool.name: ToolsetTool(
                 toolset=self,
                 tool_def=ToolDefinition(
-                    name=tool.name,
-                    description=tool.description,
-                    parameters_json_schema=tool.input_schema,
+                    name=tool.name, description=tool.description, parameters_json_schema=tool.input_schema
                 ),
                 max_retries=1,
                 args_validator=_ANY_OBJECT,
@@ -192,17 +174,11 @@ class _SearchToolset(WrapperToolset[AgentDepsT]):
                 toolset_tools[name] = tool
             elif handler.find_tool(name):
                 # Toolcrib does the deferral; Pydantic AI's own tool search would defer again.
-                toolset_tools[name] = replace(
-                    tool, tool_def=replace(tool.tool_def, defer_loading=False)
-                )
+                toolset_tools[name] = replace(tool, tool_def=replace(tool.tool_def, defer_loading=False))
         return toolset_tools
 
     async def call_tool(
-        self,
-        name: str,
-        tool_args: dict[str, Any],
-        ctx: RunContext[AgentDepsT],
-        tool: ToolsetTool[AgentDepsT],
+        self, name: str, tool_args: dict[str, Any], ctx: RunContext[AgentDepsT], tool: ToolsetTool[AgentDepsT]
     ) -> Any:
         if tool.toolset is self:
             return self.capability.answer_call(ctx, name, tool_args)
@@ -240,17 +216,12 @@ def _append_note(result: Any, note: str) -> Any:
     tool_return = result if isinstance(result, ToolReturn) else ToolReturn(result)
     if isinstance(tool_return.return_value, str):
         return replace(tool_return, return_value=f"{tool_return.return_value}\n\n{note}")
-    content = (
-        [tool_return.content] if isinstance(tool_return.content, str) else tool_return.content or ()
-    )
+    content = [tool_return.content] if isinstance(tool_return.content, str) else tool_return.content or ()
     return replace(tool_return, content=[*content, note])
 
 
 def _parse_calls(reply: ModelResponse) -> list[ToolCall]:
-    return [
-        ToolCall(call.tool_call_id, call.tool_name, parse_arguments(call.args))
-        for call in reply.tool_calls
-    ]
+    return [ToolCall(call.tool_call_id, call.tool_name, parse_arguments(call.args)) for call in reply.tool_calls]
 
 
 def _parse_turns(messages: Iterable[ModelMessage]) -> list[list[PastCall]]:

@@ -33,11 +33,7 @@ class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         **options: Unpack[FrameworkOptions],
     ) -> None:
         super().__init__(
-            name=name,
-            description=description,
-            prompt=prompt,
-            max_limit=max_limit,
-            default_limit=default_limit,
+            name=name, description=description, prompt=prompt, max_limit=max_limit, default_limit=default_limit
         )
         self._index = FrameworkToolIndex(**options)
 
@@ -46,24 +42,18 @@ class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         output = super().run(context, **arguments)
         return ToolOutput(output.text, output.metadata)
 
-    def _rank(
-        self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
-    ) -> list[ShipitMatch]:
+    def _rank(self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext) -> list[ShipitMatch]:
         """Return the matching tools, best first; if none match, the nearest tools with score 0."""
         schemas = context.state.get(SCHEMAS_BY_NAME_KEY) or {}
         entries_by_name = {entry.name: entry for entry in entries if entry.name != self.name}
         tools = (_to_core_tool(entry, schemas.get(name)) for name, entry in entries_by_name.items())
         result = self._index.build_turn_handler(tools).search(query, self.max_limit)
         return [
-            ShipitMatch(
-                entries_by_name[hit.tool.name], round(hit.score, 4) if result.confident else 0.0
-            )
+            ShipitMatch(entries_by_name[hit.tool.name], round(hit.score, 4) if result.confident else 0.0)
             for hit in result
         ]
 
-    def _load(
-        self, context: ShipitContext, matches: Sequence[ShipitMatch]
-    ) -> tuple[list[str], dict[str, list[str]]]:
+    def _load(self, context: ShipitContext, matches: Sequence[ShipitMatch]) -> tuple[list[str], dict[str, list[str]]]:
         """Load the deferred tools of the matches into the agent."""
         names = [match.entry.name for match in matches]
         loaded_names = set(context.state.get(LOADED_NAMES_KEY) or ())

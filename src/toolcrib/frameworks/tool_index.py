@@ -58,9 +58,7 @@ class FrameworkToolIndex:
         # Replaced in one assignment, so that other threads never see half an update.
         self._engine_and_names: tuple[SearchEngine, ToolNames] | None = None
 
-    def build_turn_handler(
-        self, tools: Iterable[Tool], allowed: AllowedTools | None = None
-    ) -> TurnHandler:
+    def build_turn_handler(self, tools: Iterable[Tool], allowed: AllowedTools | None = None) -> TurnHandler:
         """Return the turn handler for a step with these tools; `allowed` restricts them further."""
         tools_by_id = _index_by_id(tools)
         engine, names = self._fit_engine(tools_by_id.values())
@@ -98,9 +96,7 @@ def _index_by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
     return tools_by_id
 
 
-def _build_filter(
-    tools_by_id: dict[str, Tool], allowed: AllowedTools | None
-) -> Callable[[Tool], bool]:
+def _build_filter(tools_by_id: dict[str, Tool], allowed: AllowedTools | None) -> Callable[[Tool], bool]:
     """Return a predicate: the tool is among those listed, and the caller may use it."""
     if allowed is None:
         return lambda tool: tool.id in tools_by_id

@@ -41,9 +41,7 @@ def build_http_app(hub: Hub, on_started: OnServerStart | None = None) -> Securit
     return SecurityMiddleware(app, hub.config.http, lambda: hub.config.auth.keys, metrics=metrics)
 
 
-def build_unprotected_app(
-    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None
-) -> ASGIApp:
+def build_unprotected_app(hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None) -> ASGIApp:
     """Return the application without authentication and limits."""
     return _SessionOwnerMiddleware(_build_starlette_app(hub, metrics, on_started))
 
@@ -63,9 +61,7 @@ class _SessionOwnerMiddleware:
         await self._app(scope, receive, send)
 
 
-def _build_starlette_app(
-    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None
-) -> Starlette:
+def _build_starlette_app(hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None) -> Starlette:
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
     gateway_metrics = GatewayMetrics(metrics)
@@ -78,10 +74,7 @@ def _build_starlette_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with (
-            run_gateway(hub, get_request_profile, on_started) as router,
-            _open(llm_gateway),
-        ):
+        async with run_gateway(hub, get_request_profile, on_started) as router, _open(llm_gateway):
             endpoint = McpEndpoint(router, hub.config.http)
             routers.append(router)
             async with endpoint.run():
@@ -94,12 +87,7 @@ def _build_starlette_app(
         is_restricted = hub.config.auth.keys and principal in (None, ANONYMOUS)
         view = hub.get_view(getattr(principal, "profile", None))
         problems = await anyio.to_thread.run_sync(list_problems, routers[0], view)
-        return JSONResponse(
-            {
-                "status": "degraded" if problems else "ok",
-                "reasons": [] if is_restricted else problems,
-            }
-        )
+        return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
 
     async def prometheus(request: Request) -> Response:
         principal = request.scope.get("state", {}).get("principal")
@@ -120,9 +108,7 @@ def _build_starlette_app(
         *api.routes(),
         *(build_llm_routes(llm_gateway) if hub.config.llm_gateway.upstreams else ()),
     ]
-    return Starlette(
-        routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _render_http_error}
-    )
+    return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _render_http_error})
 
 
 async def _render_http_error(request: Request, error: Exception) -> JSONResponse:
@@ -142,14 +128,9 @@ async def _render_http_error(request: Request, error: Exception) -> JSONResponse
 def _build_request_counter(hub: Hub, metrics: MetricsRegistry) -> OnRequest:
     """Return a function that counts LLM requests in the metrics and in the store."""
     requests = metrics.counter(
-        "toolcrib_model_requests_total",
-        "Requests to LLMs by upstream and treatment.",
-        "upstream",
-        "treatment",
+        "toolcrib_model_requests_total", "Requests to LLMs by upstream and treatment.", "upstream", "treatment"
     )
-    tokens = metrics.counter(
-        "toolcrib_model_tokens_saved_total", "Estimated tokens not sent to LLMs.", "upstream"
-    )
+    tokens = metrics.counter("toolcrib_model_tokens_saved_total", "Estimated tokens not sent to LLMs.", "upstream")
 
     def count(headers: ResponseHeaders) -> None:
         requests.add(upstream=headers.upstream, treatment=headers.treatment)

@@ -60,17 +60,13 @@ class Authenticator:
         keys = self._get_keys()
         if principal is ANONYMOUS:
             return not keys or path in PUBLIC_PATHS
-        return any(
-            key.hash == principal.key_hash and key.profile == principal.profile for key in keys
-        )
+        return any(key.hash == principal.key_hash and key.profile == principal.profile for key in keys)
 
 
 def check_keys(keys: Collection[ApiKey]) -> None:
     """Raise an error if a key is empty."""
     if any(key.hash.lower() == _EMPTY_HASH for key in keys):
-        raise InvalidConfig(
-            "one of the keys is empty and would give everyone access; set its variable"
-        )
+        raise InvalidConfig("one of the keys is empty and would give everyone access; set its variable")
 
 
 def check_bind_address(http: HttpConfig, keys: Collection[ApiKey]) -> None:

@@ -58,9 +58,7 @@ class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         known = {secret for secret in secrets if len(secret) >= MIN_SECRET_CHARS}
         spellings = (
-            known
-            | {quote(secret, safe="") for secret in known}
-            | {json.dumps(secret)[1:-1] for secret in known}
+            known | {quote(secret, safe="") for secret in known} | {json.dumps(secret)[1:-1] for secret in known}
         )
         longest_first = sorted(spellings, key=lambda spelling: (-len(spelling), spelling))
         self._known = re.compile("|".join(map(re.escape, longest_first))) if spellings else None
@@ -96,9 +94,7 @@ class _RedactingFormatter(logging.Formatter):
         return self._redact("\n".join(parts))[-2 * MAX_MESSAGE_CHARS :]
 
     def _extra_fields(self, record: logging.LogRecord) -> dict[str, Any]:
-        extra = {
-            name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS
-        }
+        extra = {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
         if request_id.get():
             extra.setdefault("request_id", request_id.get())
         return {name: self._redact_value(name, value) for name, value in extra.items()}
@@ -137,9 +133,7 @@ class PlainFormatter(_RedactingFormatter):
         more = "".join(f" {name}={value}" for name, value in self._extra_fields(record).items())
         message = escape_invisible(f"{self._message(record)}{more}", 2 * MAX_MESSAGE_CHARS)
         line = f"{time} {record.levelname.lower():7} {message}"
-        traceback = [
-            f"  {escape_invisible(frame, 1_000)}" for frame in self._error(record).splitlines()
-        ]
+        traceback = [f"  {escape_invisible(frame, 1_000)}" for frame in self._error(record).splitlines()]
         return "\n".join([line, *traceback])
 
 
@@ -149,11 +143,7 @@ class _SilentStreamHandler(logging.StreamHandler[IO[str]]):
 
 
 def start_logging(
-    stream: IO[str],
-    *,
-    as_json: bool = False,
-    level: int = logging.INFO,
-    secrets: Iterable[str] = (),
+    stream: IO[str], *, as_json: bool = False, level: int = logging.INFO, secrets: Iterable[str] = ()
 ) -> logging.Handler:
     """Write all log lines of this process to a stream and return the handler."""
     handler = _SilentStreamHandler(stream)

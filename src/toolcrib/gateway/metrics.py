@@ -87,13 +87,9 @@ class MetricsRegistry:
         metric = prometheus_client.Gauge(name, help, labels, registry=self._registry)
         return GaugeMetric(metric, name, labels)
 
-    def histogram(
-        self, name: str, help: str, *labels: str, bounds: Sequence[float] = SECONDS
-    ) -> HistogramMetric:
+    def histogram(self, name: str, help: str, *labels: str, bounds: Sequence[float] = SECONDS) -> HistogramMetric:
         """Create a histogram with the upper bounds of its buckets."""
-        metric = prometheus_client.Histogram(
-            name, help, labels, registry=self._registry, buckets=bounds
-        )
+        metric = prometheus_client.Histogram(name, help, labels, registry=self._registry, buckets=bounds)
         return HistogramMetric(metric, name, labels)
 
     def render(self) -> str:

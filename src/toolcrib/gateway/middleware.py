@@ -18,13 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from toolcrib.config.settings import ApiKey, HttpConfig
-from toolcrib.gateway.auth import (
-    ANONYMOUS,
-    Authenticator,
-    Principal,
-    check_bind_address,
-    check_keys,
-)
+from toolcrib.gateway.auth import ANONYMOUS, Authenticator, Principal, check_bind_address, check_keys
 from toolcrib.gateway.hosts import is_host_allowed, is_origin_allowed
 from toolcrib.gateway.logs import request_id
 from toolcrib.gateway.metrics import MetricsRegistry
@@ -74,18 +68,14 @@ class SecurityMiddleware:
         self._app = app
         self._http = http
         self._auth = Authenticator(get_keys)
-        self._rate_limiter = (
-            RateLimiter(http.requests_per_minute) if http.requests_per_minute else None
-        )
+        self._rate_limiter = RateLimiter(http.requests_per_minute) if http.requests_per_minute else None
         self._body_timeout_seconds = body_timeout_seconds
         self._body_idle_timeout_seconds = body_idle_timeout_seconds
         metrics = metrics or MetricsRegistry()
         self._requests = metrics.counter(
             "toolcrib_http_requests_total", "Requests by route and status.", "door", "status"
         )
-        self._seconds = metrics.histogram(
-            "toolcrib_http_seconds", "Duration of requests in seconds.", "door"
-        )
+        self._seconds = metrics.histogram("toolcrib_http_seconds", "Duration of requests in seconds.", "door")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -113,9 +103,7 @@ class SecurityMiddleware:
                     await _send_preflight_response(scope, response)
                 else:
                     state["principal"] = principal = self._authorize(scope)
-                    response.is_allowed = lambda: self._auth.is_still_valid(
-                        principal, scope["path"]
-                    )
+                    response.is_allowed = lambda: self._auth.is_still_valid(principal, scope["path"])
                     await self._forward(scope, receive, response)
             except _RequestRejected as rejection:
                 await response.reject(rejection)
@@ -178,8 +166,7 @@ class SecurityMiddleware:
             raise _RequestRejected(
                 429,
                 "rate_limit_error",
-                f"more than {self._http.requests_per_minute} requests a minute; "
-                f"try again in {wait_seconds} s",
+                f"more than {self._http.requests_per_minute} requests a minute; try again in {wait_seconds} s",
                 ((b"retry-after", str(wait_seconds).encode()),),
             )
 
@@ -191,9 +178,7 @@ class SecurityMiddleware:
         lengths = _header_values(scope, b"content-length")
         if any(not length.isdigit() or int(length[:20]) > limit for length in lengths):
             raise too_large
-        body = _BodyReceiver(
-            receive, limit, self._body_timeout_seconds, self._body_idle_timeout_seconds
-        )
+        body = _BodyReceiver(receive, limit, self._body_timeout_seconds, self._body_idle_timeout_seconds)
         try:
             await self._app(scope, body.receive, response.send_unless_failed(body))
         except Exception:
@@ -203,9 +188,7 @@ class SecurityMiddleware:
         if body.failure == "large":
             raise too_large
         if body.failure == "slow":
-            raise _RequestRejected(
-                408, "timeout_error", "the body took too long to come; send it faster"
-            )
+            raise _RequestRejected(408, "timeout_error", "the body took too long to come; send it faster")
 
     def _record(self, scope: Message, status: int, seconds: float) -> None:
         match = _ROUTE_PREFIX.match(scope["path"])
@@ -218,10 +201,7 @@ class SecurityMiddleware:
             scope["method"],
             escape_invisible(scope["path"], 200),
             status or "no response",
-            extra={
-                "seconds": round(seconds, 4),
-                "principal": principal.name if principal else "",
-            },
+            extra={"seconds": round(seconds, 4), "principal": principal.name if principal else ""},
         )
 
 
@@ -269,18 +249,14 @@ class _ResponseSender:
             (b"connection", b"close"),
             *rejection.headers,
         ]
-        await self.send(
-            {"type": "http.response.start", "status": rejection.status, "headers": headers}
-        )
+        await self.send({"type": "http.response.start", "status": rejection.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": content})
 
 
 class _BodyReceiver:
     """Receives a body; one that is too large or too slow ends with a disconnect."""
 
-    def __init__(
-        self, receive: Receive, max_bytes: int, timeout_seconds: float, idle_timeout_seconds: float
-    ) -> None:
+    def __init__(self, receive: Receive, max_bytes: int, timeout_seconds: float, idle_timeout_seconds: float) -> None:
         self._receive = receive
         self._bytes_left = max_bytes
         self._deadline = time.monotonic() + timeout_seconds

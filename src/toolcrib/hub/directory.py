@@ -25,9 +25,7 @@ MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_PROBLEMS: Final = 20
 MAX_DISPLAYED_NAME_CHARS: Final = 80
 
-GATEWAY_TOOL_NAMES: Final = frozenset(
-    {SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME}
-)
+GATEWAY_TOOL_NAMES: Final = frozenset({SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME})
 _POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
 
 
@@ -48,9 +46,7 @@ class ParsedDefinitions:
     problems: tuple[str, ...] = ()
 
 
-def parse_definitions(
-    entries: Iterable[object], *, server: str, server_description: str = ""
-) -> ParsedDefinitions:
+def parse_definitions(entries: Iterable[object], *, server: str, server_description: str = "") -> ParsedDefinitions:
     """Parse a server's tool list, keeping its order.
 
     An unusable definition is reported as a problem and does not affect the others.
@@ -59,9 +55,7 @@ def parse_definitions(
     usable, problems = _split_usable(entries)
     for number, entry in usable:
         # Some servers omit the schema of a tool without parameters.
-        wire = (
-            entry if isinstance(entry.get("inputSchema"), Mapping) else {**entry, "inputSchema": {}}
-        )
+        wire = entry if isinstance(entry.get("inputSchema"), Mapping) else {**entry, "inputSchema": {}}
         try:
             (tool,) = tools_from_wire(wire, server=server, server_description=server_description)
         except ToolcribError as error:
@@ -74,17 +68,13 @@ def parse_definitions(
     return ParsedDefinitions(tuple(definitions.values()), _sort_problems(problems))
 
 
-def filter_storable(
-    entries: Iterable[object],
-) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+def filter_storable(entries: Iterable[object]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Return the definitions that can be stored, and the problems of the others."""
     usable, problems = _split_usable(entries)
     return tuple(dict(entry) for _, entry in usable), _sort_problems(problems)
 
 
-def _split_usable(
-    entries: Iterable[object],
-) -> tuple[list[tuple[int, Mapping[str, Any]]], dict[int, str]]:
+def _split_usable(entries: Iterable[object]) -> tuple[list[tuple[int, Mapping[str, Any]]], dict[int, str]]:
     """Return the entries that are objects of acceptable size, and the problems of the others.
 
     Both are numbered by the position in the list, from 1.
@@ -249,9 +239,7 @@ def build_server_tools(
         policy = _POLICIES.get(server.defer_tools, definition.tool.policy)
         tool = definition.tool.replace(id=name, policy=policy)
         tool_findings = findings.get(remote_name, ())
-        entries.append(
-            DirectoryEntry(server.name, remote_name, definition.raw, tool, tool_findings)
-        )
+        entries.append(DirectoryEntry(server.name, remote_name, definition.raw, tool, tool_findings))
     return ServerTools(server, tuple(entries), reasons)
 
 

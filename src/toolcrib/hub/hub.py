@@ -43,9 +43,7 @@ HOSTILE_REASON: Final = "its definition looks hostile"
 class Hub:
     """Keeps the tool directory, the search engine and the store in step. Thread-safe."""
 
-    def __init__(
-        self, config: GatewayConfig, store: Store, rankers: Mapping[str, Ranker] = RANKERS
-    ) -> None:
+    def __init__(self, config: GatewayConfig, store: Store, rankers: Mapping[str, Ranker] = RANKERS) -> None:
         self.config = config
         self.store = store
         # Updates can take long. Readers and counters only need `_lock`, which is held briefly.
@@ -73,9 +71,7 @@ class Hub:
     @property
     def embedder_error(self) -> str:
         """Why the configured embedder is not in use at the moment; empty if it is."""
-        fallbacks = (
-            ranker for ranker in self._rankers.values() if isinstance(ranker, FallbackRanker)
-        )
+        fallbacks = (ranker for ranker in self._rankers.values() if isinstance(ranker, FallbackRanker))
         errors = (ranker.primary_error for ranker in fallbacks)
         return next((str(error) for error in errors if error), "")
 
@@ -232,9 +228,7 @@ class Hub:
             return dict.fromkeys(hostile, HOSTILE_REASON)
         pins = self.store.get_pins(server.name)
         verdicts = compare_with_pins(pins, (tool.raw for tool in definitions))
-        updated = update_pins(
-            verdicts.values(), manifest.seen_at, changed=safety.changed, quarantined=hostile
-        )
+        updated = update_pins(verdicts.values(), manifest.seen_at, changed=safety.changed, quarantined=hostile)
         if updated:
             self.store.put_pins(server.name, updated)
             self._revision = self.store.get_revision()
@@ -269,16 +263,10 @@ def compute_server_identity(server: ServerConfig) -> str:
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
 
 
-def build_manifest(
-    server: ServerConfig, tools: Iterable[Any], details: Mapping[str, Any]
-) -> ServerManifest:
+def build_manifest(server: ServerConfig, tools: Iterable[Any], details: Mapping[str, Any]) -> ServerManifest:
     """Return a manifest for the store; `details` are further fields of it."""
     storable, problems = filter_storable(tools)
     manifest = ServerManifest(
-        server.name,
-        compute_server_identity(server),
-        storable,
-        seen_at=time.time(),
-        problems=problems,
+        server.name, compute_server_identity(server), storable, seen_at=time.time(), problems=problems
     )
     return replace(manifest, **details)

@@ -64,9 +64,7 @@ def _build_rankers(embedding: EmbeddingConfig, url: str) -> Mapping[str, Ranker]
             _log.warning("the embedding cache is disabled: %s", error)
             path = None
     if embedding.url:
-        embedder = CachedEmbedder(
-            _build_embedder(embedding), _compute_embedder_identity(embedding), path
-        )
+        embedder = CachedEmbedder(_build_embedder(embedding), _compute_embedder_identity(embedding), path)
         primary = HybridRanker(
             LexicalRanker(syntax="lenient"),
             DenseRanker(embedder),
@@ -89,11 +87,5 @@ def _build_embedder(embedding: EmbeddingConfig) -> OpenAIEmbedder:
 
 def _compute_embedder_identity(embedding: EmbeddingConfig) -> str:
     """Return a digest of all settings that change the vectors of an embedder."""
-    settings = [
-        embedding.url,
-        embedding.model,
-        embedding.dimensions,
-        embedding.tool_prefix,
-        embedding.query_prefix,
-    ]
+    settings = [embedding.url, embedding.model, embedding.dimensions, embedding.tool_prefix, embedding.query_prefix]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()

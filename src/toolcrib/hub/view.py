@@ -17,13 +17,7 @@ from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.search.results import SearchResult
-from toolcrib.session.disclosure import (
-    ALPHABETICAL,
-    Activation,
-    Disclosure,
-    DisclosurePlan,
-    Selection,
-)
+from toolcrib.session.disclosure import ALPHABETICAL, Activation, Disclosure, DisclosurePlan, Selection
 from toolcrib.session.turn import TurnHandler
 
 DisclosureMode = Literal["direct", "search", "dynamic"]
@@ -42,11 +36,7 @@ class AccessView:
     @cached_property
     def entries(self) -> Mapping[str, DirectoryEntry]:
         """The tools of this profile by public name, in the order of the configuration."""
-        return {
-            entry.name: entry
-            for entry in self.directory
-            if self.may_use_tool(entry.server, entry.name)
-        }
+        return {entry.name: entry for entry in self.directory if self.may_use_tool(entry.server, entry.name)}
 
     @cached_property
     def tool_list(self) -> list[dict[str, Any]]:
@@ -135,9 +125,7 @@ class AccessView:
 
     @cached_property
     def _servers_with_tools(self) -> frozenset[str]:
-        quarantined = (
-            tools.server.name for tools in self.directory.servers if self.list_quarantined(tools)
-        )
+        quarantined = (tools.server.name for tools in self.directory.servers if self.list_quarantined(tools))
         return frozenset(quarantined) | {entry.server for entry in self.entries.values()}
 
     @cached_property
@@ -154,9 +142,7 @@ class AccessView:
         plan = self._build_plan(self.settings.max_tools_limit)
         return self._build_turn_handler(plan, SEARCH_TOOL_NAME)
 
-    def _build_turn_handler(
-        self, plan: DisclosurePlan, search: str = prompts.SEARCH_NAME
-    ) -> TurnHandler:
+    def _build_turn_handler(self, plan: DisclosurePlan, search: str = prompts.SEARCH_NAME) -> TurnHandler:
         return TurnHandler(
             self.engine,
             plan,

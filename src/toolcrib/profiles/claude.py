@@ -39,9 +39,7 @@ QUERY_TOO_LONG: Final = "{key!r} has {length} characters; the limit is {limit}"
 INVALID_LIMIT: Final = "limit must be a whole number from 1 to {most}, not {limit!r}"
 BAD_PATTERN: Final = "Invalid regular expression pattern: {error}; {advice}"
 # The API's own texts, where they are known; some clients check for them.
-ALL_DEFERRED: Final = (
-    "At least one tool must have defer_loading=false. All tools cannot be deferred."
-)
+ALL_DEFERRED: Final = "At least one tool must have defer_loading=false. All tools cannot be deferred."
 SEARCH_TOOL_DEFERRED: Final = "the search tool {name!r} must not have defer_loading"
 DEFERRED_AND_CACHED: Final = (
     "Tool '{name}' cannot have both defer_loading=true and cache_control set. "
@@ -112,10 +110,7 @@ class SearchVariant:
     max_chars: int
 
 
-_VARIANTS: Final = (
-    SearchVariant(REGEX, ("pattern", "query"), 200),
-    SearchVariant(BM25, ("query",), 500),
-)
+_VARIANTS: Final = (SearchVariant(REGEX, ("pattern", "query"), 200), SearchVariant(BM25, ("query",), 500))
 VARIANTS: Final[Mapping[str, SearchVariant]] = MappingProxyType(
     {name: variant for variant in _VARIANTS for name in (variant.name, f"{variant.name}_{VERSION}")}
 )
@@ -177,18 +172,12 @@ class ClaudeToolSearch:
 
     def _render_error(self, error: ToolcribError) -> dict[str, Any]:
         code = self._edition.codes.get(type(error), self._edition.code)
-        return {
-            "type": "tool_search_tool_result_error",
-            "error_code": code,
-            "error_message": _error_message(error),
-        }
+        return {"type": "tool_search_tool_result_error", "error_code": code, "error_message": _error_message(error)}
 
     @cached_property
     def _regex_index(self) -> Index:
         edition = self._edition
-        ranker = RegexRanker(
-            ignore_case=edition.ignore_case, texts=edition.tool_texts, clock=self._clock
-        )
+        ranker = RegexRanker(ignore_case=edition.ignore_case, texts=edition.tool_texts, clock=self._clock)
         return ranker.fit(self._catalog)
 
     @cached_property
@@ -198,25 +187,15 @@ class ClaudeToolSearch:
 
         def texts(tool: Tool) -> list[str]:
             found = list(edition.tool_texts(tool))
-            return [
-                " ".join(text for name, text in found if name == field.name) for field in fields
-            ]
+            return [" ".join(text for name, text in found if name == field.name) for field in fields]
 
         return LexicalRanker("words", FieldConfig(fields, texts)).fit(self._catalog)
 
 
-def render_blocks(
-    id: str, name: str, input: Mapping[str, Any], content: Mapping[str, Any]
-) -> list[dict[str, Any]]:
+def render_blocks(id: str, name: str, input: Mapping[str, Any], content: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the two content blocks that report one search in a response."""
     return [
-        {
-            "type": "server_tool_use",
-            "id": id,
-            "name": name,
-            "input": input,
-            "caller": {"type": "direct"},
-        },
+        {"type": "server_tool_use", "id": id, "name": name, "input": input, "caller": {"type": "direct"}},
         {"type": "tool_search_tool_result", "tool_use_id": id, "content": content},
     ]
 
@@ -226,9 +205,7 @@ def find_refusal(body: Mapping[str, Any], edition: Edition = EDITION_2026) -> Re
     return next(_find_refusals(body, edition), None)
 
 
-def beta_headers(
-    body: Mapping[str, Any], provider: str = "", edition: Edition = EDITION_2026
-) -> tuple[str, ...]:
+def beta_headers(body: Mapping[str, Any], provider: str = "", edition: Edition = EDITION_2026) -> tuple[str, ...]:
     """Return the beta headers that a request needs for tool search."""
     if not edition.headers or not uses_tool_search(body):
         return ()
@@ -242,9 +219,7 @@ def uses_tool_search(body: Mapping[str, Any]) -> bool:
 
 def referenced_tool_names(body: Mapping[str, Any]) -> list[str]:
     """Return the names of the tools that a request's history refers to, in order, once each."""
-    references = (
-        reference for block in _content_blocks(body) for reference in _reference_blocks(block)
-    )
+    references = (reference for block in _content_blocks(body) for reference in _reference_blocks(block))
     return list(dict.fromkeys(str(reference.get("tool_name")) for reference in references))
 
 
@@ -312,9 +287,7 @@ def _find_refusals(body: Mapping[str, Any], edition: Edition) -> Iterator[Reques
 
 def _mentions_search(body: Mapping[str, Any]) -> bool:
     """Return whether a request has a search tool, or a search in its history."""
-    return any(map(is_search_tool, _request_tools(body))) or any(
-        map(_is_search_block, _content_blocks(body))
-    )
+    return any(map(is_search_tool, _request_tools(body))) or any(map(_is_search_block, _content_blocks(body)))
 
 
 def _is_search_block(block: Mapping[str, Any]) -> bool:
@@ -348,9 +321,7 @@ def _reference_blocks(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     if block.get("type") == "tool_search_tool_result" and isinstance(content, Mapping):
         return _mappings_or_empty(content.get("tool_references"))
     if block.get("type") == "tool_result":
-        return [
-            part for part in _mappings_or_empty(content) if part.get("type") == "tool_reference"
-        ]
+        return [part for part in _mappings_or_empty(content) if part.get("type") == "tool_reference"]
     return []
 
 

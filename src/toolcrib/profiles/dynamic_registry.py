@@ -32,9 +32,7 @@ SEARCH_DESCRIPTION: Final = (
 QUERY_DESCRIPTION: Final = "A few words about what the tool should do, such as 'rotate photo'."
 CATEGORY_DESCRIPTION: Final = "Return only tools of this category. Omit it to search all tools."
 MAX_RESULTS_DESCRIPTION: Final = "The maximum number of results."
-EXECUTE_DESCRIPTION: Final = (
-    "Run a tool that search_tools found. Search first to get its exact name and input_schema."
-)
+EXECUTE_DESCRIPTION: Final = "Run a tool that search_tools found. Search first to get its exact name and input_schema."
 TOOL_NAME_DESCRIPTION: Final = "The exact name from search_tools."
 TOOL_INPUT_DESCRIPTION: Final = "The input, matching the tool's input_schema."
 
@@ -82,11 +80,7 @@ META_TOOLS: Final = (
             "type": "object",
             "properties": {
                 "query": {"type": "string", "description": QUERY_DESCRIPTION},
-                "category": {
-                    "type": "string",
-                    "description": CATEGORY_DESCRIPTION,
-                    "enum": list(CATEGORIES),
-                },
+                "category": {"type": "string", "description": CATEGORY_DESCRIPTION, "enum": list(CATEGORIES)},
                 "max_results": {
                     "type": "integer",
                     "default": DEFAULT_RESULTS,
@@ -177,9 +171,7 @@ class DynamicToolRegistry:
         """
         tool = _tool_from_definition(definition, category, tags).replace(version=version)
         replaced = self._current_version(tool.name)
-        update = (
-            UPDATED.format(name=tool.name, replaced=replaced, version=version) if replaced else ""
-        )
+        update = UPDATED.format(name=tool.name, replaced=replaced, version=version) if replaced else ""
         deprecated = ", ".join(deprecated_versions)
         note = VERSION_AND_DEPRECATED if deprecated else VERSION
         note = note.format(version=version, deprecated=deprecated)
@@ -190,9 +182,7 @@ class DynamicToolRegistry:
         self.registry.unregister(self[name].tool.name)
         return self
 
-    def search(
-        self, query: str, category: str = "", max_results: int = DEFAULT_RESULTS
-    ) -> list[dict[str, Any]]:
+    def search(self, query: str, category: str = "", max_results: int = DEFAULT_RESULTS) -> list[dict[str, Any]]:
         """Return the 1 to 20 best tools for a query; a blank query returns the first ones."""
         if category:
             self._check_category(category)
@@ -222,11 +212,7 @@ class DynamicToolRegistry:
     def get_popular_tools(self, top_n: int = 10) -> list[dict[str, Any]]:
         """Return the tools with the most successful calls."""
         rows: list[dict[str, Any]] = [
-            {
-                "name": tool.name,
-                "usage_count": self.registry.usage(tool.name).successes,
-                "category": tool.category,
-            }
+            {"name": tool.name, "usage_count": self.registry.usage(tool.name).successes, "category": tool.category}
             for tool in self.registry.catalog
         ]
         return sorted(rows, key=lambda row: -row["usage_count"])[: max(0, top_n)]
@@ -244,9 +230,7 @@ class DynamicToolRegistry:
             return _to_json({"error": str(error)})
         return _to_json({"error": UNKNOWN_META_TOOL.format(name=name)})
 
-    def _store(
-        self, tool: Tool, function: Callable[..., Any], note: str = "", update: str = ""
-    ) -> DynamicToolRegistry:
+    def _store(self, tool: Tool, function: Callable[..., Any], note: str = "", update: str = "") -> DynamicToolRegistry:
         self.registry.register(tool, function, replace=True)
         self._notes[f"{tool.id}@{tool.version}"] = note, update
         return self
@@ -273,9 +257,7 @@ class DynamicToolRegistry:
     def _answer_search(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         query = _read_field(arguments, "query", str)
         category = _read_field(arguments, "category", str, "")
-        rows = self.search(
-            query, category, _read_field(arguments, "max_results", int, DEFAULT_RESULTS)
-        )
+        rows = self.search(query, category, _read_field(arguments, "max_results", int, DEFAULT_RESULTS))
         if rows:
             return {"found": len(rows), "tools": rows}
         message = NOT_FOUND.format(query=query)
@@ -311,10 +293,7 @@ class MetaToolSession:
         """Return the reply and the answers to its calls."""
         wire_format = get_wire_format(wire)
         answers = [self._answer(call) for call in wire_format.calls_from_wire(reply)]
-        return [
-            *wire_format.reply_to_messages(reply),
-            *(wire_format.answers_to_wire(answers) if answers else []),
-        ]
+        return [*wire_format.reply_to_messages(reply), *(wire_format.answers_to_wire(answers) if answers else [])]
 
     def _answer(self, call: ToolCall) -> CallReply:
         arguments = {} if call.arguments is None else call.arguments
@@ -360,9 +339,7 @@ def _final_text(finished: AgentFinished) -> str:
     return " ".join(block["text"] for block in blocks if "text" in block)
 
 
-def _tool_from_definition(
-    definition: Mapping[str, Any], category: str, tags: Iterable[str]
-) -> Tool:
+def _tool_from_definition(definition: Mapping[str, Any], category: str, tags: Iterable[str]) -> Tool:
     return Tool(
         definition.get("name") or "",
         definition.get("description") or "",
@@ -385,10 +362,7 @@ def _render_row(registration: ToolRegistration, score: float) -> dict[str, Any]:
 
 
 def _read_field(
-    arguments: Mapping[str, Any],
-    field: str,
-    expected_type: type[Value],
-    default: Value | None = None,
+    arguments: Mapping[str, Any], field: str, expected_type: type[Value], default: Value | None = None
 ) -> Value:
     """Return a field of a call; raise if it has no default and is missing."""
     value = arguments.get(field)

@@ -31,18 +31,13 @@ SYSTEM_PROMPT = (
     "can be called with all their parameters from your next step on. Tools that show their "
     "parameters need no search."
 )
-LOADED = (
-    "Full schemas loaded; these tools are callable with their full parameters on your next step."
-)
+LOADED = "Full schemas loaded; these tools are callable with their full parameters on your next step."
 NO_MATCH = "No tools matched the query. Try a different keyword."
 SERVERS_LOADING = "The tools of these servers are listed on your next step."
 NO_CONTEXT = "tool_search requires tool execution context and cannot run standalone."
-NO_REGISTRY = (
-    "Tool registry not available in this context. tool_search requires worker-side tool execution."
-)
+NO_REGISTRY = "Tool registry not available in this context. tool_search requires worker-side tool execution."
 NO_VISIBLE_TOOLS = (
-    "Visible tool allowlist not available in this context. "
-    "tool_search requires turn-scoped tool definitions."
+    "Visible tool allowlist not available in this context. tool_search requires turn-scoped tool definitions."
 )
 STUB_DESCRIPTION = (
     'Parameter schema hidden to save context. Call tool_search with query "{name}" '
@@ -71,11 +66,7 @@ Stub = Callable[[str], dict[str, Any]]
 
 def instructing_stub(name: str) -> dict[str, Any]:
     """Return the earlier stub, in which every tool describes how to load its parameters."""
-    return {
-        "type": "object",
-        "description": STUB_DESCRIPTION.format(name=name),
-        "additionalProperties": True,
-    }
+    return {"type": "object", "description": STUB_DESCRIPTION.format(name=name), "additionalProperties": True}
 
 
 def bare_stub(name: str) -> dict[str, Any]:
@@ -179,9 +170,7 @@ class EverrunsToolSearch:
             for tool in tools
         ]
 
-    def search(
-        self, arguments: Mapping[str, Any], context: EverrunsContext | None
-    ) -> dict[str, Any]:
+    def search(self, arguments: Mapping[str, Any], context: EverrunsContext | None) -> dict[str, Any]:
         """Answer one call of the search tool and reveal the found tools for the session."""
         if context is None:
             return {"error": NO_CONTEXT}
@@ -212,9 +201,7 @@ def rank_tools(tools: Iterable[Tool], query: str) -> list[tuple[Tool, int]]:
     if not keywords.terms:
         return [(tool, 0) for tool, _ in scored[:MAX_RESULTS]]
     scored.sort(key=lambda pair: -pair[1])
-    return [(tool, points) for tool, points in scored if points and 2 * points >= scored[0][1]][
-        :MAX_RESULTS
-    ]
+    return [(tool, points) for tool, points in scored if points and 2 * points >= scored[0][1]][:MAX_RESULTS]
 
 
 def select_mechanism(model: str | None) -> str:
@@ -284,9 +271,7 @@ def _render_no_match(query: str, tools: Iterable[Tool]) -> dict[str, Any]:
 
 def _is_revealed(tool: Tool, revealed: Collection[str]) -> bool:
     """Return whether a search found a tool, or the placeholder of its server."""
-    return tool.name in revealed or any(
-        tool.name.startswith(name) for name in revealed if _placeholder_server(name)
-    )
+    return tool.name in revealed or any(tool.name.startswith(name) for name in revealed if _placeholder_server(name))
 
 
 def _id_and_config(capability: object) -> tuple[object, object]:
@@ -306,8 +291,4 @@ def _render_definition(tool: Tool, parameters: dict[str, Any]) -> dict[str, Any]
 
 
 def _json_bytes(value: object) -> int:
-    return len(
-        json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(
-            "utf-8", "surrogatepass"
-        )
-    )
+    return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass"))

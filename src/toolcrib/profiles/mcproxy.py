@@ -20,18 +20,10 @@ from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import InvalidConfig, InvalidQuery
 from toolcrib.search.engine import MAX_LIMIT, SearchEngine
 from toolcrib.search.lexical.ranker import LexicalRanker
-from toolcrib.session.disclosure import (
-    ALPHABETICAL,
-    RANDOM,
-    SERVER_PRIORITY,
-    Activation,
-    Disclosure,
-    Selection,
-)
+from toolcrib.session.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY, Activation, Disclosure, Selection
 
 SEARCH_DESCRIPTION: Final = (
-    "Search through {hidden} additional available tools. "
-    "Use natural language or keywords to find relevant tools."
+    "Search through {hidden} additional available tools. Use natural language or keywords to find relevant tools."
 )
 QUERY_DESCRIPTION: Final = "Search query to find relevant tools"
 FOUND: Final = "Found {count} matching tools:"
@@ -182,13 +174,9 @@ class McproxyToolSearch:
             return McproxyListing(tuple(self.catalog), session)
         exposed = (self.catalog.get(tool.id) for tool in session.exposed)
         visible = [tool for tool in exposed if tool] or plan.visible_tools
-        return McproxyListing(
-            (*visible, self.build_search_tool(len(self.catalog) - len(visible))), session
-        )
+        return McproxyListing((*visible, self.build_search_tool(len(self.catalog) - len(visible))), session)
 
-    def search(
-        self, arguments: Mapping[str, Any], session: McproxySession = EMPTY_SESSION
-    ) -> McproxyReply | RpcError:
+    def search(self, arguments: Mapping[str, Any], session: McproxySession = EMPTY_SESSION) -> McproxyReply | RpcError:
         """Answer a call of the search tool; the tools it finds replace the client's list."""
         query = arguments.get("query")
         if not isinstance(query, str):
@@ -217,10 +205,7 @@ class McproxyToolSearch:
         Remaining ties are in alphabetical order; unknown strategies are ignored.
         """
 
-        strategies = (
-            *(strategy for strategy in self.config.selection_order if strategy in STRATEGIES),
-            ALPHABETICAL,
-        )
+        strategies = (*(strategy for strategy in self.config.selection_order if strategy in STRATEGIES), ALPHABETICAL)
         return Selection(strategies, tuple(self._servers), seed=self._seed).sort_tools(self.catalog)
 
     def find_matches(self, query: str) -> list[McproxyMatch]:
@@ -263,9 +248,7 @@ def server_from_name(name: str) -> str:
 
 def _with_public_name(tool: Tool) -> Tool:
     """Return a tool with its id as its name; MCProxy has no deferral policies."""
-    return tool.replace(
-        name=tool.id, server=server_from_name(tool.id), id=tool.id, policy="automatic"
-    )
+    return tool.replace(name=tool.id, server=server_from_name(tool.id), id=tool.id, policy="automatic")
 
 
 def _wrong_type_error(key: str, expected: str, value: object) -> InvalidConfig:

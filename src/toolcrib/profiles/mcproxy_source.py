@@ -30,15 +30,7 @@ from toolcrib.search.lexical import fields
 from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
 from toolcrib.search.lexical.postings import Posting
 from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker
-from toolcrib.search.query.expression import (
-    Not,
-    Or,
-    PhraseNode,
-    QueryNode,
-    WordNode,
-    map_leaves,
-    parse_expression,
-)
+from toolcrib.search.query.expression import Not, Or, PhraseNode, QueryNode, WordNode, map_leaves, parse_expression
 from toolcrib.search.ranker import Scores, Slots
 from toolcrib.session.disclosure import ALPHABETICAL, SERVER_PRIORITY
 
@@ -49,8 +41,7 @@ SEARCH_DESCRIPTION: Final = (
 QUERY_DESCRIPTION: Final = "Search query to find relevant tools by name or description"
 FOUND: Final = "Found {count} tool(s) matching '{query}':"
 NOW_AVAILABLE: Final = (
-    "These tools are now available in your current session. "
-    "Use `tools/list` to see the updated tool list."
+    "These tools are now available in your current session. Use `tools/list` to see the updated tool list."
 )
 
 
@@ -141,10 +132,7 @@ class SourceToolSearch(McproxyToolSearch):
 
     @cached_property
     def _indexes(self) -> dict[str, LexicalIndex]:
-        return {
-            field: _index_field(self.catalog, field, read_text)
-            for field, read_text in FIELDS.items()
-        }
+        return {field: _index_field(self.catalog, field, read_text) for field, read_text in FIELDS.items()}
 
     def _search_leaf(self, leaf: WordNode | PhraseNode, field: str) -> LeafMatch | None:
         index = self._indexes[field or DEFAULT_FIELD]
@@ -153,9 +141,7 @@ class SourceToolSearch(McproxyToolSearch):
             return None
         slots, impacts = match.posting
         if leaf.is_prefix:
-            return LeafMatch(
-                Posting(slots, _score_phrase_prefix(index, leaf, slots)), match.max_score
-            )
+            return LeafMatch(Posting(slots, _score_phrase_prefix(index, leaf, slots)), match.max_score)
         return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), match.max_score)
 
 
@@ -211,9 +197,7 @@ def _index_field(catalog: Catalog, field: str, read_text: Callable[[Tool], str])
     ).fit(catalog)
 
 
-def _score_phrase_prefix(
-    index: LexicalIndex, phrase: WordNode | PhraseNode, slots: Slots
-) -> Scores:
+def _score_phrase_prefix(index: LexicalIndex, phrase: WordNode | PhraseNode, slots: Slots) -> Scores:
     """Return the scores of the tools that match a phrase prefix: those of its complete words.
 
     With one word before the prefix, Tantivy does not score; such a tool has score 1.

@@ -45,10 +45,7 @@ PROMPT = (
     "best tool in the list. Do not repeat a search; the result stays the same."
 )
 HINT = "Call this first if it is unclear which tool fits the task, and describe the task."
-SEARCH_FIRST = (
-    "Your first call must be `{name}`, to find the tool for this task. Continue after that.\n\n"
-    "Task: {task}"
-)
+SEARCH_FIRST = "Your first call must be `{name}`, to find the tool for this task. Continue after that.\n\nTask: {task}"
 WHEN_WORTH_IT = (
     ("a few clearly different tools", False),
     ("fifteen or more overlapping tools", True),
@@ -198,9 +195,7 @@ class ToolSearchTool:
         query = str(arguments.get("query") or "").strip()
         if not query:
             return ToolOutput(QUERY_MISSING, {**self.empty_query, "matches": []})
-        entries = [
-            ShipitEntry.from_dict(tool) for tool in context.state.get(AVAILABLE_TOOLS_KEY) or ()
-        ]
+        entries = [ShipitEntry.from_dict(tool) for tool in context.state.get(AVAILABLE_TOOLS_KEY) or ()]
         if not entries:
             return ToolOutput(NO_TOOLS, {"query": query, "matches": []})
         limit = self._read_limit(arguments.get("limit"))
@@ -231,13 +226,9 @@ class ToolSearchTool:
             limit = self.default_limit
         return max(1, min(limit, self.max_limit))
 
-    def _rank(
-        self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
-    ) -> list[ShipitMatch]:
+    def _rank(self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext) -> list[ShipitMatch]:
         return _sort_by_score(
-            ShipitMatch(
-                entry, fuzzy.score_haystack(query, _entry_haystack(entry), self.token_bonus)
-            )
+            ShipitMatch(entry, fuzzy.score_haystack(query, _entry_haystack(entry), self.token_bonus))
             for entry in entries
         )
 
@@ -247,13 +238,9 @@ class ToolSearchTool:
 
     def _render_lines(self, number: int, match: ShipitMatch) -> list[str]:
         entry = match.entry
-        return _render_entry(
-            number, entry, f"{match.score}", entry.description, entry.prompt_instructions
-        )
+        return _render_entry(number, entry, f"{match.score}", entry.description, entry.prompt_instructions)
 
-    def _load(
-        self, context: ShipitContext, matches: Sequence[ShipitMatch]
-    ) -> tuple[list[str], dict[str, list[str]]]:
+    def _load(self, context: ShipitContext, matches: Sequence[ShipitMatch]) -> tuple[list[str], dict[str, list[str]]]:
         """Load deferred tools; return text and data about it. Release 1.0 loads nothing."""
         return [], {}
 
@@ -276,9 +263,7 @@ class LoadingToolSearchTool(ToolSearchTool):
     )
     empty_query: Mapping[str, Any] = {"error": "empty_query", "ok": False}
 
-    def select_deferred(
-        self, names: Iterable[str], setting: bool | Iterable[str]
-    ) -> frozenset[str]:
+    def select_deferred(self, names: Iterable[str], setting: bool | Iterable[str]) -> frozenset[str]:
         """Return the tools to defer: none (False), all but the core (True), or the named ones.
 
         The search tool is never deferred.
@@ -289,14 +274,10 @@ class LoadingToolSearchTool(ToolSearchTool):
         tools = (Tool(name, policy="always" if name in named else "automatic") for name in names)
         return frozenset(tool.name for tool in disclosure.plan(tools).deferred_tools)
 
-    def _rank(
-        self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext
-    ) -> list[ShipitMatch]:
+    def _rank(self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext) -> list[ShipitMatch]:
         scores = score_overlap(query, entries)
         ranked = _sort_by_score(
-            ShipitMatch(entry, score)
-            for entry, score in zip(entries, scores, strict=True)
-            if entry.name != self.name
+            ShipitMatch(entry, score) for entry, score in zip(entries, scores, strict=True) if entry.name != self.name
         )
         return [match for match in ranked if _is_exact_name(query, match.entry)] or ranked
 
@@ -307,9 +288,7 @@ class LoadingToolSearchTool(ToolSearchTool):
         hint = entry.prompt_instructions[:MAX_HINT_CHARS]
         return _render_entry(number, entry, score, description, hint)
 
-    def _load(
-        self, context: ShipitContext, matches: Sequence[ShipitMatch]
-    ) -> tuple[list[str], dict[str, list[str]]]:
+    def _load(self, context: ShipitContext, matches: Sequence[ShipitMatch]) -> tuple[list[str], dict[str, list[str]]]:
         """Load the deferred tools among the matches."""
         deferred = context.state.get(DEFERRED_NAMES_KEY) or ()
         schemas = context.state.get(SCHEMAS_KEY) or {}
@@ -320,11 +299,7 @@ class LoadingToolSearchTool(ToolSearchTool):
         lines = []
         if newly_loaded:
             context.state[LOADED_NAMES_KEY] = [*loaded, *newly_loaded]
-            lines += [
-                "",
-                LOADED,
-                *(f"- {render_signature(name, schemas.get(name))}" for name in newly_loaded),
-            ]
+            lines += ["", LOADED, *(f"- {render_signature(name, schemas.get(name))}" for name in newly_loaded)]
         if already_loaded:
             lines.append(ALREADY_LOADED.format(names=", ".join(already_loaded)))
         return lines, {"loaded": newly_loaded, "already_loaded": already_loaded}
@@ -341,9 +316,7 @@ def score_overlap(query: str, entries: Sequence[ShipitEntry]) -> list[float]:
         in_name = _split_words(entry.name)
         shared = query_words & (words | _split_words(*_connection_texts(entry)))
         # `fsum` returns the same digits for every order of the set.
-        score = math.fsum(
-            weights[word] * (NAME_WEIGHT if word in in_name else 1) for word in shared
-        )
+        score = math.fsum(weights[word] * (NAME_WEIGHT if word in in_name else 1) for word in shared)
         scores.append(score + EXACT_NAME_BONUS * _is_exact_name(query, entry))
     return scores
 
@@ -379,18 +352,14 @@ def advertised_schemas(
     """
     deferred_names = set(deferred)
     resident = [schema for name, schema in schemas.items() if name not in deferred_names]
-    return resident + [
-        schemas[name] for name in loaded if name in deferred_names and name in schemas
-    ]
+    return resident + [schemas[name] for name in loaded if name in deferred_names and name in schemas]
 
 
 def _sort_by_score(matches: Iterable[ShipitMatch]) -> list[ShipitMatch]:
     return sorted(matches, key=lambda match: -match.score)
 
 
-def _render_entry(
-    number: int, entry: ShipitEntry, score: str, description: str, hint: str
-) -> list[str]:
+def _render_entry(number: int, entry: ShipitEntry, score: str, description: str, hint: str) -> list[str]:
     line = f"{number}. {entry.name} (score={score}) — {description or NO_DESCRIPTION}"
     return [line, WHEN_TO_USE_LINE.format(hint=hint)] if hint else [line]
 

@@ -87,9 +87,7 @@ class DiscoveryPolicy:
             max_visible_tools=self.initial_tools - 1,
             max_visible_tokens=self.schema_tokens,
         )
-        return frozenset(
-            tool.name for tool in disclosure.plan(sorted(tools, key=preference)).deferred_tools
-        )
+        return frozenset(tool.name for tool in disclosure.plan(sorted(tools, key=preference)).deferred_tools)
 
 
 class SchemaReuse:
@@ -130,9 +128,7 @@ class SchemaReuse:
         ):
             return False
         last = list(schemas.items())[-MAX_RESTORED_SCHEMAS:]
-        self._sessions.put(
-            session, {name: digest for name, digest in last if _is_valid_schema(name, digest)}
-        )
+        self._sessions.put(session, {name: digest for name, digest in last if _is_valid_schema(name, digest)})
         return True
 
     def _last(self, items: Sequence[Item]) -> list[Item]:
@@ -146,22 +142,16 @@ def schema_fingerprint(tool: Tool) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def hide_denied(
-    state: MutableMapping[str, Any], discoverable: Callable[[str], bool]
-) -> frozenset[str]:
+def hide_denied(state: MutableMapping[str, Any], discoverable: Callable[[str], bool]) -> frozenset[str]:
     """Remove denied tools from the searchable tools and return their names.
 
     Only the name is checked; whether certain arguments are allowed is checked when the tool is
     called.
     """
     available = list(state.get(AVAILABLE_TOOLS_KEY) or ())
-    hidden = frozenset(
-        name for tool in available if not discoverable(name := str(tool.get("name") or ""))
-    )
+    hidden = frozenset(name for tool in available if not discoverable(name := str(tool.get("name") or "")))
     state[HIDDEN_KEY] = set(hidden)
-    state[AVAILABLE_TOOLS_KEY] = [
-        tool for tool in available if str(tool.get("name") or "") not in hidden
-    ]
+    state[AVAILABLE_TOOLS_KEY] = [tool for tool in available if str(tool.get("name") or "") not in hidden]
     return hidden
 
 

@@ -51,11 +51,7 @@ class RegistryUsage:
 
     def __add__(self, other: RegistryUsage) -> RegistryUsage:
         dates = [date for date in (self.last_used, other.last_used) if date]
-        return RegistryUsage(
-            self.successes + other.successes,
-            self.failures + other.failures,
-            max(dates, default=None),
-        )
+        return RegistryUsage(self.successes + other.successes, self.failures + other.failures, max(dates, default=None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +110,7 @@ class RegistryRun:
 def parse_version(version: str) -> VersionNumbers:
     """Return a version as numbers, so that 1.10 sorts after 1.9 and 1.0 equals 1."""
     if not _VERSION_PATTERN.fullmatch(version):
-        raise InvalidTool(
-            f"version {version[:40]!r} is not valid; "
-            "use numbers separated by dots, such as 2 or 1.4"
-        )
+        raise InvalidTool(f"version {version[:40]!r} is not valid; use numbers separated by dots, such as 2 or 1.4")
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and numbers[-1] == 0:
         numbers.pop()
@@ -168,9 +161,7 @@ class Executor:
     def _start_thread(self, name: str, work: Work) -> Future[Any]:
         # A thread cannot be stopped: an abandoned one counts towards the limit until it ends.
         if not self._free_threads.acquire(blocking=False):
-            raise CallRefused(
-                f"{self._max_threads} calls are still running, which is the limit; try again later"
-            )
+            raise CallRefused(f"{self._max_threads} calls are still running, which is the limit; try again later")
         future: Future[Any] = Future()
         future.set_running_or_notify_cancel()
         context = copy_context()
@@ -214,9 +205,7 @@ async def _await_result(name: str, work: Work) -> Any:
 
 def describe_exception(exception: BaseException) -> str:
     """Return an exception as text for a model, shortened to `MAX_ERROR_CHARS`."""
-    text = (
-        f"{type(exception).__name__}: {exception}" if str(exception) else type(exception).__name__
-    )
+    text = f"{type(exception).__name__}: {exception}" if str(exception) else type(exception).__name__
     return text if len(text) <= MAX_ERROR_CHARS else f"{text[:MAX_ERROR_CHARS]}…"
 
 
@@ -250,9 +239,7 @@ def _run_on_background_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
     loop = _background_loop()
     if asyncio._get_running_loop() is loop:
         coroutine.close()
-        raise CallRefused(
-            "a blocking call inside an async function would wait for itself; use call_async"
-        )
+        raise CallRefused("a blocking call inside an async function would wait for itself; use call_async")
     future = asyncio.run_coroutine_threadsafe(coroutine, loop)
     try:
         return future.result()

@@ -22,10 +22,7 @@ from toolcrib.errors import InvalidArguments, InvalidTool
 
 Function = Callable[..., Any]
 
-_VARIADIC_PREFIXES: Mapping[object, str] = {
-    inspect.Parameter.VAR_POSITIONAL: "*",
-    inspect.Parameter.VAR_KEYWORD: "**",
-}
+_VARIADIC_PREFIXES: Mapping[object, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 class FunctionSignature:
@@ -51,8 +48,7 @@ class FunctionSignature:
             values: dict[str, Any] = self._adapter.validate_python(dict(arguments))
         except ValidationError as error:
             raise InvalidArguments(
-                f"the arguments do not fit {self.name}: {_format_errors(error)}; "
-                "correct them and call again"
+                f"the arguments do not fit {self.name}: {_format_errors(error)}; correct them and call again"
             ) from None
         positional = [
             values.pop(name, parameter.default)
@@ -66,14 +62,11 @@ class FunctionSignature:
             signature = inspect.signature(self._function)
         except ValueError:
             raise InvalidTool(
-                f"function {self.name!r} has no readable signature; "
-                "register it with a definition of your own"
+                f"function {self.name!r} has no readable signature; register it with a definition of your own"
             ) from None
         # Arguments that a partial has set stay hidden from the model; they may be secrets.
         fixed = self._function.keywords if isinstance(self._function, partial) else {}
-        parameters = {
-            name: parameter for name, parameter in signature.parameters.items() if name not in fixed
-        }
+        parameters = {name: parameter for name, parameter in signature.parameters.items() if name not in fixed}
         for name, parameter in parameters.items():
             if stars := _VARIADIC_PREFIXES.get(parameter.kind):
                 raise InvalidTool(
@@ -81,9 +74,7 @@ class FunctionSignature:
                     "name each, or register the function with a definition of your own"
                 )
         if next(iter(parameters), "") in ("self", "cls"):
-            raise InvalidTool(
-                f"function {self.name!r} is an unbound method; pass the method of an instance"
-            )
+            raise InvalidTool(f"function {self.name!r} is an unbound method; pass the method of an instance")
         return parameters
 
     def _build_adapter(self) -> TypeAdapter[Any]:
@@ -101,14 +92,10 @@ class FunctionSignature:
         annotations = getattr(source, "__annotations__", {})
         # Only the annotations of parameters: return types are often imported only for type checkers.
         parameters_only = SimpleNamespace(
-            __annotations__={
-                name: annotations[name] for name in self._parameters if name in annotations
-            }
+            __annotations__={name: annotations[name] for name in self._parameters if name in annotations}
         )
         try:
-            return get_type_hints(
-                parameters_only, getattr(source, "__globals__", {}), include_extras=True
-            )
+            return get_type_hints(parameters_only, getattr(source, "__globals__", {}), include_extras=True)
         except (NameError, TypeError, SyntaxError, AttributeError) as error:
             raise InvalidTool(
                 f"function {self.name!r}: an annotation cannot be read: {error}; "
@@ -203,11 +190,7 @@ def _read_description(function: Function) -> str:
 
 def _parameter_descriptions(function: Function) -> dict[str, str]:
     docstring = _parse_docstring(function)
-    return (
-        {parameter.arg_name: parameter.description or "" for parameter in docstring.params}
-        if docstring
-        else {}
-    )
+    return {parameter.arg_name: parameter.description or "" for parameter in docstring.params} if docstring else {}
 
 
 def _format_errors(error: ValidationError) -> str:

@@ -253,9 +253,7 @@ class Registry:
         self._after.append(hook)
         return hook
 
-    def execute(
-        self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None
-    ) -> Any:
+    def execute(self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None) -> Any:
         """Return what a tool's function returns; raise `UnknownTool` or a `CallError`.
 
         `validated_for` is the definition that the arguments were validated against before the call.
@@ -265,17 +263,13 @@ class Registry:
             run.value = self._executor.run_blocking(name, run.work, run.entry.timeout_seconds)
         return run.value
 
-    async def execute_async(
-        self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None
-    ) -> Any:
+    async def execute_async(self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None) -> Any:
         """Do the same as `execute` in an event loop. Cancelling this cancels an async function."""
         with self._start_run(name, arguments, validated_for) as run:
             run.value = await self._executor.run(name, run.work, run.entry.timeout_seconds)
         return run.value
 
-    def call(
-        self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None
-    ) -> CallResult:
+    def call(self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None) -> CallResult:
         """Return the text for the model that called a tool: its result, or an error with advice."""
         try:
             value = self.execute(name, arguments, validated_for=validated_for)
@@ -294,9 +288,7 @@ class Registry:
             return CallResult(str(error), is_error=True)
 
     @contextmanager
-    def _start_run(
-        self, name: str, arguments: Mapping[str, Any], validated_for: Tool | None
-    ) -> Iterator[RegistryRun]:
+    def _start_run(self, name: str, arguments: Mapping[str, Any], validated_for: Tool | None) -> Iterator[RegistryRun]:
         """Check a call, then count it and run the hooks when the `with` block ends."""
         entry = self[name]
         run = RegistryRun(entry, Invocation(entry.tool, arguments))
@@ -310,9 +302,7 @@ class Registry:
             raise
         finally:
             self._count_call(entry, failed=error is not None)
-            outcome = InvocationOutcome(
-                run.invocation, run.value, error, time.monotonic() - started
-            )
+            outcome = InvocationOutcome(run.invocation, run.value, error, time.monotonic() - started)
             self._run_after_hooks(outcome)
 
     def _check_call(self, name: str, run: RegistryRun, validated_for: Tool | None) -> None:
@@ -320,14 +310,11 @@ class Registry:
         if not run.entry.enabled:
             raise ToolDisabled(f"{name} is disabled; use another tool")
         if not isinstance(arguments, Mapping):
-            raise InvalidArguments(
-                f"the arguments of {name} must be an object; call again with one"
-            )
+            raise InvalidArguments(f"the arguments of {name} must be an object; call again with one")
         is_validated = validated_for is run.entry.tool
         if not is_validated and (problems := find_problems(run.entry.tool.input_schema, arguments)):
             raise InvalidArguments(
-                f"the arguments do not fit {name}: {'; '.join(problems)}; "
-                "correct them and call again"
+                f"the arguments do not fit {name}: {'; '.join(problems)}; correct them and call again"
             )
         run.work = run.entry.bind(arguments)
         for hook in self._before:
@@ -378,8 +365,7 @@ class Registry:
         tool = tool.replace(**{"version": tool.version or FIRST_VERSION, **fields})
         if VERSION_SEPARATOR in tool.id:
             raise InvalidTool(
-                f"tool {tool.id!r}: {VERSION_SEPARATOR} separates a name from a version; "
-                "use another character"
+                f"tool {tool.id!r}: {VERSION_SEPARATOR} separates a name from a version; use another character"
             )
         try:
             check_schema(tool.input_schema)
@@ -390,9 +376,7 @@ class Registry:
         with self._lock:
             versions = self._versions.setdefault(tool.id, {})
             if number in versions and not replace:
-                raise DuplicateTool(
-                    f"{entry.reference} is already registered; pass another version or replace=True"
-                )
+                raise DuplicateTool(f"{entry.reference} is already registered; pass another version or replace=True")
             versions[number] = entry
             self._update_catalog(tool.id)
         return tool
@@ -413,9 +397,7 @@ class Registry:
 
     def _current_entry(self, name: str) -> RegistryEntry:
         versions = self._versions[name]
-        return versions[
-            max(versions, key=lambda version: (not versions[version].successor, version))
-        ]
+        return versions[max(versions, key=lambda version: (not versions[version].successor, version))]
 
     def _find_entry(self, reference: str) -> RegistryEntry | None:
         name, version = split_reference(reference)
@@ -459,9 +441,7 @@ class Registry:
 def _check_fields(tool: Tool, fields: dict[str, Any]) -> None:
     for field in fields:
         if field not in TOOL_FIELDS:
-            raise InvalidTool(
-                f"tool {tool.name!r}: unknown field {field!r}; use {', '.join(TOOL_FIELDS)}"
-            )
+            raise InvalidTool(f"tool {tool.name!r}: unknown field {field!r}; use {', '.join(TOOL_FIELDS)}")
 
 
 def _quote_name(name: str) -> str:

@@ -11,9 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
-FindingCategory = Literal[
-    "hidden", "bidi", "encoded", "order", "secret", "reference", "lookalike", "size"
-]
+FindingCategory = Literal["hidden", "bidi", "encoded", "order", "secret", "reference", "lookalike", "size"]
 # High: rare in legitimate definitions. Low: worth a look, and often harmless.
 Severity = Literal["high", "low"]
 
@@ -40,15 +38,12 @@ _ISOLATES: Final = frozenset("\u202a\u202b\u202c\u2066\u2067\u2068\u2069")
 _MARKS: Final = frozenset("\u200e\u200f\u061c")
 _JOINERS: Final = frozenset("\u200c\u200d")
 # Scripts whose spelling uses joiners, or that separate words without spaces.
-_JOINING: Final = re.compile(
-    "[\u0600-\u06ff\u0750-\u077f\u0900-\u0dff\u1000-\u109f\u1780-\u17ff\u1800-\u18af]"
-)
+_JOINING: Final = re.compile("[\u0600-\u06ff\u0750-\u077f\u0900-\u0dff\u1000-\u109f\u1780-\u17ff\u1800-\u18af]")
 _UNSPACED: Final = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u4e00-\u9fff]")
 _RIGHT_TO_LEFT: Final = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 # Characters without a glyph that `str.isprintable` accepts.
 _INVISIBLE: Final = re.compile(
-    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
-    "\U000e0100-\U000e01ef]"
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 _SHORT_ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
@@ -107,18 +102,10 @@ def _classify_character(text: str, index: int) -> tuple[FindingCategory, Severit
         return None if before and _takes_variation(before) else ("hidden", "high")
     if "\U000e0100" <= character <= "\U000e01ef":
         # Variants of Chinese characters; elsewhere they can encode invisible bytes.
-        return (
-            None
-            if before and unicodedata.name(before, "").startswith("CJK")
-            else ("hidden", "high")
-        )
+        return None if before and unicodedata.name(before, "").startswith("CJK") else ("hidden", "high")
     if character in _JOINERS:
         is_spelling = bool(_JOINING.match(before) or _JOINING.match(after))
-        return (
-            None
-            if is_spelling or (_is_symbol(before) and _is_symbol(after))
-            else ("hidden", "high")
-        )
+        return None if is_spelling or (_is_symbol(before) and _is_symbol(after)) else ("hidden", "high")
     if character == "\ufeff" and not index:
         return "hidden", "low"
     if character == "\u200b":
@@ -155,8 +142,7 @@ def _takes_variation(character: str) -> bool:
 
 def _is_symbol(character: str) -> bool:
     return bool(character) and (
-        unicodedata.category(character) in ("So", "Sm", "Sk", "Po", "Pd", "Cn", "Mn")
-        or character == "\ufe0f"
+        unicodedata.category(character) in ("So", "Sm", "Sk", "Po", "Pd", "Cn", "Mn") or character == "\ufe0f"
     )
 
 

@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from toolcrib.safety.hidden_text import (
-    FindingCategory,
-    SafetyFinding,
-    Severity,
-    escape_invisible,
-    strip_hidden_text,
-)
+from toolcrib.safety.hidden_text import FindingCategory, SafetyFinding, Severity, escape_invisible, strip_hidden_text
 
 _QUOTE_CHARS: Final = 100
 
@@ -207,8 +201,7 @@ _PHRASES: Final = (
         "order",
         "low",
         "addresses the model outside the description of the tool",
-        "<instruction;<critical;<mandatory;<priority;<directive;<rules;<system;you are now;from now on;act as;"
-        "your new",
+        "<instruction;<critical;<mandatory;<priority;<directive;<rules;<system;you are now;from now on;act as;your new",
         r"<(?:instructions?|critical|mandatory|priority|directive|rules|system)>",
         r"\byou are now (?:a|an|in|the)\b|\bfrom now on,? you\b|\bact as (?:if you|though you)\b",
         r"\byour new (?:role|task|goal|objective) is\b",
@@ -217,12 +210,9 @@ _PHRASES: Final = (
 
 # Cyrillic and Greek letters that look like Latin ones.
 _LOOKALIKES: Final = str.maketrans(
-    "аеорсухіѕјһԁԛԝАВЕКМНОРСТХІЅЈαοενΑΒΕΖΗΙΚΜΝΟΡΤΥΧ",
-    "aeopcyxisjhdqwABEKMHOPCTXISJaoevABEZHIKMNOPTYX",
+    "аеорсухіѕјһԁԛԝАВЕКМНОРСТХІЅЈαοενΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "aeopcyxisjhdqwABEKMHOPCTXISJaoevABEZHIKMNOPTYX"
 )
-_MIXED: Final = re.compile(
-    r"\b(?=\w{0,40}[A-Za-z])(?=\w{0,40}[\u0370-\u03ff\u0400-\u04ff])\w{2,40}\b"
-)
+_MIXED: Final = re.compile(r"\b(?=\w{0,40}[A-Za-z])(?=\w{0,40}[\u0370-\u03ff\u0400-\u04ff])\w{2,40}\b")
 _WORD_BREAKS: Final = re.compile(r"[_-]+|(?<=[a-z])(?=[A-Z])")
 _SPACES: Final = re.compile(r"[^\S\n]+|\n\s*")
 _MARKUP: Final = re.compile(r"(?<!\w)[*_`~]{1,3}(?=\w)|(?<=\w)[*`~]{1,3}")

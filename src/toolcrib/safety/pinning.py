@@ -67,9 +67,7 @@ def compute_fingerprint(definition: Mapping[str, Any]) -> str:
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
-def compare_with_pins(
-    pins: Mapping[str, Pin], definitions: Iterable[Mapping[str, Any]]
-) -> dict[str, PinVerdict]:
+def compare_with_pins(pins: Mapping[str, Pin], definitions: Iterable[Mapping[str, Any]]) -> dict[str, PinVerdict]:
     """Return a verdict for each listed or pinned tool, by name; tools that are gone come last.
 
     If a server lists several definitions under one name, the first changed one decides.
@@ -133,12 +131,7 @@ def _update_pin(verdict: PinVerdict, at: float, changed: str, is_quarantined: bo
         return Pin(tool, verdict.fingerprint, verdict.definition, first_seen=pin.first_seen)
     if pin.state == "changed" and pin.candidate_fingerprint == verdict.fingerprint:
         return None
-    return replace(
-        pin,
-        state="changed",
-        candidate=verdict.definition,
-        candidate_fingerprint=verdict.fingerprint,
-    )
+    return replace(pin, state="changed", candidate=verdict.definition, candidate_fingerprint=verdict.fingerprint)
 
 
 def render_definition_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

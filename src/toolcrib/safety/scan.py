@@ -48,24 +48,16 @@ MAX_PAYLOADS: Final = 50
 MAX_PAYLOAD_CHARS: Final = 20_000
 
 _BASE64: Final = re.compile(rf"[A-Za-z0-9+/_-]{{{MIN_BASE64_CHARS},{MAX_PAYLOAD_CHARS}}}={{0,2}}")
-_HEX: Final = re.compile(
-    rf"(?:0x)?((?:[0-9a-fA-F]{{2}}){{{MIN_HEX_CHARS // 2},{MAX_PAYLOAD_CHARS}}})"
-)
-_ESCAPES: Final = re.compile(
-    r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|&#x?[0-9a-fA-F]{2,6};){8,5000}"
-)
+_HEX: Final = re.compile(rf"(?:0x)?((?:[0-9a-fA-F]{{2}}){{{MIN_HEX_CHARS // 2},{MAX_PAYLOAD_CHARS}}})")
+_ESCAPES: Final = re.compile(r"(?:\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}|&#x?[0-9a-fA-F]{2,6};){8,5000}")
 _ESCAPE: Final = re.compile(
     r"\\u([0-9a-fA-F]{4})|\\x([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})|&#x([0-9a-fA-F]{2,6});|&#([0-9]{2,6});"
 )
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
-_IMAGE: Final = re.compile(
-    r"data:(?:image|font|audio|video)/[\w.+-]+(?:;[\w=-]+)*,[A-Za-z0-9+/=%_-]*"
-)
+_IMAGE: Final = re.compile(r"data:(?:image|font|audio|video)/[\w.+-]+(?:;[\w=-]+)*,[A-Za-z0-9+/=%_-]*")
 
 
-def scan_definition(
-    tool: Mapping[str, Any], other_names: Collection[str] = frozenset()
-) -> tuple[SafetyFinding, ...]:
+def scan_definition(tool: Mapping[str, Any], other_names: Collection[str] = frozenset()) -> tuple[SafetyFinding, ...]:
     """Return the findings of a tool definition, high severity first.
 
     `other_names` are the names of tools of other servers. A definition that mentions one of them
@@ -112,9 +104,7 @@ def _scan_text(text: str) -> tuple[SafetyFinding, ...]:
 _scan_text_cached = lru_cache(maxsize=8192)(_scan_text)
 
 
-def _find_references(
-    path: TextPath, text: str, other_names: Collection[str]
-) -> Iterator[tuple[str, SafetyFinding]]:
+def _find_references(path: TextPath, text: str, other_names: Collection[str]) -> Iterator[tuple[str, SafetyFinding]]:
     """Yield the tools of other servers that a text mentions, each with a finding."""
     if not any(name.rstrip(".-") in other_names for name in _NAME.findall(text)):
         return
@@ -172,11 +162,7 @@ def decode_hidden_texts(text: str) -> Iterator[str]:
     if "data:" in text:
         text = _IMAGE.sub(" ", text)
     count = 0
-    for pattern, decode in (
-        (_ESCAPES, _decode_escapes),
-        (_HEX, _decode_hex),
-        (_BASE64, _decode_base64),
-    ):
+    for pattern, decode in ((_ESCAPES, _decode_escapes), (_HEX, _decode_hex), (_BASE64, _decode_base64)):
         for match in pattern.finditer(text):
             count += 1
             if count > MAX_PAYLOADS:

@@ -23,16 +23,7 @@ from toolcrib.search.lexical.keyword import KeywordRanker
 from toolcrib.search.lexical.prefix import PrefixRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.query.parser import parse_query
-from toolcrib.search.ranker import (
-    Candidate,
-    Index,
-    MatchReason,
-    Note,
-    Ranker,
-    Ranking,
-    SimilarityIndex,
-    warm_up_index,
-)
+from toolcrib.search.ranker import Candidate, Index, MatchReason, Note, Ranker, Ranking, SimilarityIndex, warm_up_index
 from toolcrib.search.regex import RegexRanker
 from toolcrib.search.results import (
     Explanation,
@@ -138,11 +129,7 @@ class SearchEngine:
         names = self._match_names(result.query, result.mode)
         hits = [
             Hit(
-                hit.tool,
-                hit.score,
-                hit.slot,
-                hit.confidence,
-                self._reasons(result.query, result.mode, names, hit.slot),
+                hit.tool, hit.score, hit.slot, hit.confidence, self._reasons(result.query, result.mode, names, hit.slot)
             )
             for hit in result
         ]
@@ -213,13 +200,7 @@ class SearchEngine:
         return Explanation(tool, place < limit, place + 1, score, verdict, reasons)
 
     def _search_one(
-        self,
-        query: str,
-        limit: int,
-        offset: int,
-        mode: str,
-        where: Where,
-        rights: ToolRights | None,
+        self, query: str, limit: int, offset: int, mode: str, where: Where, rights: ToolRights | None
     ) -> SearchResult:
         is_allowed = None if rights is None else rights.is_allowed
         ranking, _ = self._rank(query, mode, where, is_allowed)
@@ -245,22 +226,14 @@ class SearchEngine:
         return SearchResult(query, mode, hits, has_more, notes, confidence, uncovered=uncovered)
 
     def _search_all(
-        self,
-        queries: Sequence[str],
-        limit: int,
-        offset: int,
-        mode: str,
-        where: Where,
-        rights: ToolRights | None,
+        self, queries: Sequence[str], limit: int, offset: int, mode: str, where: Where, rights: ToolRights | None
     ) -> SearchResult:
         """Search for each of several queries and merge the results."""
         if not 1 <= len(queries) <= MAX_QUERIES:
             raise InvalidQuery(f"search for 1 to {MAX_QUERIES} queries at once, not {len(queries)}")
         # Blank queries are dropped; if all are blank, the result is the whole catalog.
         texts = [query for query in queries if not self._is_empty(query, mode)] or queries[:1]
-        parts = tuple(
-            self._search_one(query, limit + offset, 0, mode, where, rights) for query in texts
-        )
+        parts = tuple(self._search_one(query, limit + offset, 0, mode, where, rights) for query in texts)
         # Round-robin: the best tool of each query, then the second of each, without repeating one.
         found = [(rank, hit) for part in parts for rank, hit in enumerate(part)]
         found.sort(key=lambda ranked: (ranked[0], -ranked[1].score, ranked[1].slot))
@@ -301,10 +274,7 @@ class SearchEngine:
             visible = [
                 slot
                 for slot in names.slots
-                if any(
-                    not where.unmet_conditions(tool)
-                    for tool in self._allowed_tools([slot], is_allowed)
-                )
+                if any(not where.unmet_conditions(tool) for tool in self._allowed_tools([slot], is_allowed))
             ]
             names = NameMatch(visible, names.is_exclusive) if visible else None
         if names is not None and names.is_exclusive:
@@ -330,17 +300,13 @@ class SearchEngine:
         slots = self.catalog.occupied_mask.nonzero()[0]
         return Ranking(slots, np.ones(len(slots), np.float32))
 
-    def _filter_facets(
-        self, ranking: Ranking, where: Where, is_allowed: ToolPredicate | None
-    ) -> Ranking:
+    def _filter_facets(self, ranking: Ranking, where: Where, is_allowed: ToolPredicate | None) -> Ranking:
         if self._facets is None:
             self._facets = FacetIndex.fit(self.catalog)
         mask = self._facets.mask(where)
         found = ranking.filter_slots(mask[ranking.slots])
         # A filter that no allowed tool meets is probably misspelt.
-        if not len(found.slots) and not any(
-            self._allowed_tools(mask.nonzero()[0].tolist(), is_allowed)
-        ):
+        if not len(found.slots) and not any(self._allowed_tools(mask.nonzero()[0].tolist(), is_allowed)):
             found = found._replace(notes=(*found.notes, Note(where.no_match_note)))
         return found
 
@@ -350,17 +316,13 @@ class SearchEngine:
         mask[[slot for slot in slots if slot is not None]] = True
         return ranking.filter_slots(mask[ranking.slots])
 
-    def _allowed_tools(
-        self, slots: Iterable[int], is_allowed: ToolPredicate | None
-    ) -> Iterator[Tool]:
+    def _allowed_tools(self, slots: Iterable[int], is_allowed: ToolPredicate | None) -> Iterator[Tool]:
         for slot in slots:
             tool = self.catalog.tool_at(slot)
             if tool is not None and (is_allowed is None or is_allowed(tool)):
                 yield tool
 
-    def _best(
-        self, ranking: Ranking, is_allowed: ToolPredicate | None, count: int
-    ) -> list[Candidate]:
+    def _best(self, ranking: Ranking, is_allowed: ToolPredicate | None, count: int) -> list[Candidate]:
         """Return the best allowed slots with their scores; equal scores in catalog order."""
         if is_allowed is None:
             return ranking.top(count)
@@ -396,9 +358,7 @@ class SearchEngine:
             ]
         )
 
-    def _reasons(
-        self, query: str, mode: str, names: NameMatch | None, slot: int
-    ) -> tuple[MatchReason, ...]:
+    def _reasons(self, query: str, mode: str, names: NameMatch | None, slot: int) -> tuple[MatchReason, ...]:
         if names is not None and slot in names.slots:
             return (MatchReason(query.strip(), "name", 1.0),)
         if self._is_empty(query, mode):
@@ -437,9 +397,7 @@ def _check_where(where: Where) -> None:
         )
 
 
-def _explain_mismatch(
-    query: str, mode: str, reasons: tuple[MatchReason, ...], named_ids: list[str]
-) -> str:
+def _explain_mismatch(query: str, mode: str, reasons: tuple[MatchReason, ...], named_ids: list[str]) -> str:
     if named_ids:
         return f"the query is the name of another tool: {', '.join(named_ids)}"
     terms = ", ".join(dict.fromkeys(reason.term for reason in reasons))

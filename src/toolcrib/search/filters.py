@@ -87,11 +87,7 @@ class FacetIndex:
     def with_catalog(self, catalog: Catalog) -> FacetIndex:
         """Return an index of a later catalog."""
         changed = catalog.changed_slots(self._fitted_catalog)
-        if (
-            changed is None
-            or len(changed) > _MAX_CHANGED
-            or catalog.slot_count < self._fitted_catalog.slot_count
-        ):
+        if changed is None or len(changed) > _MAX_CHANGED or catalog.slot_count < self._fitted_catalog.slot_count:
             return FacetIndex.fit(catalog)
         return FacetIndex(catalog, self._fitted_catalog, self._slots, tuple(changed))
 

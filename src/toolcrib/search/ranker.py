@@ -72,9 +72,7 @@ class Ranking(NamedTuple):
     def filter_slots(self, mask: NDArray[np.bool_]) -> Ranking:
         """Return the ranking of those of its slots that the mask selects."""
         similarities = None if self.similarities is None else self.similarities[:, mask]
-        return self._replace(
-            slots=self.slots[mask], scores=self.scores[mask], similarities=similarities
-        )
+        return self._replace(slots=self.slots[mask], scores=self.scores[mask], similarities=similarities)
 
     def similarities_of(self, slots: list[int] | Slots) -> Scores:
         """Return the similarities of some slots of this ranking, in the order of the slots."""
@@ -117,11 +115,7 @@ class Ranking(NamedTuple):
 
         Notes about other tools could reveal tools that the caller may not see.
         """
-        return tuple(
-            note.text
-            for note in self.notes
-            if note.slots is None or np.isin(note.slots, slots).any()
-        )
+        return tuple(note.text for note in self.notes if note.slots is None or np.isin(note.slots, slots).any())
 
 
 class ApproximateScores(Protocol):

@@ -43,13 +43,7 @@ _TEXTS_PER_CLOCK_READ: Final = 64
 # How long the search of one text may hold the GIL.
 _GIL_SECONDS: Final = 0.002
 
-_SCORES: Final = {
-    "name": 1.0,
-    "title": 0.9,
-    "description": 0.6,
-    "parameter": 0.5,
-    "parameter_text": 0.4,
-}
+_SCORES: Final = {"name": 1.0, "title": 0.9, "description": 0.6, "parameter": 0.5, "parameter_text": 0.4}
 
 _WORD: Final = r"[\p{L}\p{N}_]"
 # Before Python 3.14, `\B` does not match an empty text.
@@ -77,9 +71,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 # Errors of `re` that are likely due to a character that was meant literally.
-_LITERAL_ERRORS = re.compile(
-    r"missing \)|unbalanced|unterminated character set|nothing to|multiple repeat|bad escape"
-)
+_LITERAL_ERRORS = re.compile(r"missing \)|unbalanced|unterminated character set|nothing to|multiple repeat|bad escape")
 _warnings_lock = Lock()
 
 
@@ -120,9 +112,7 @@ def _compile_re(pattern: str, flags: int) -> re.Pattern[str]:
 
 
 def _rejection(reason: str) -> InvalidPattern:
-    return InvalidPattern(
-        f"this pattern cannot be used: {reason}; make it simpler or search with plain words"
-    )
+    return InvalidPattern(f"this pattern cannot be used: {reason}; make it simpler or search with plain words")
 
 
 def _syntax_error(pattern: str, error: re.error) -> InvalidPattern:
@@ -131,9 +121,7 @@ def _syntax_error(pattern: str, error: re.error) -> InvalidPattern:
     is_literal = _LITERAL_ERRORS.match(error.msg)
     remedy = f"escape it as \\{pattern[error.pos]}" if is_literal else "correct it"
     return InvalidPattern(
-        f"not a valid pattern at character {error.pos + 1}: {error.msg}; "
-        f"{remedy} or search with plain words",
-        error.pos,
+        f"not a valid pattern at character {error.pos + 1}: {error.msg}; {remedy} or search with plain words", error.pos
     )
 
 
@@ -345,10 +333,7 @@ class RegexIndex:
                     deadline.remaining_seconds()
                 if slots[0] in scores and (len(slots) == 1 or scores.keys() >= {*slots}):
                     continue
-                if len(text) <= max_untimed_chars:
-                    match = search(text)
-                else:
-                    match = _search_timed(pattern, text, deadline)
+                match = search(text) if len(text) <= max_untimed_chars else _search_timed(pattern, text, deadline)
                 if match:
                     for slot in slots:
                         scores.setdefault(slot, _SCORES[field])

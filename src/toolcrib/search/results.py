@@ -28,12 +28,7 @@ class Hit:
     __slots__ = ("confidence", "reasons", "score", "slot", "tool")
 
     def __init__(
-        self,
-        tool: Tool,
-        score: float,
-        slot: int,
-        confidence: float = 0.0,
-        reasons: tuple[MatchReason, ...] = (),
+        self, tool: Tool, score: float, slot: int, confidence: float = 0.0, reasons: tuple[MatchReason, ...] = ()
     ) -> None:
         self.tool = tool
         self.score = score
@@ -44,10 +39,7 @@ class Hit:
     def has_same_text(self, other: Hit) -> bool:
         """Return whether another tool has the same name and the same non-empty description."""
         description = self.tool.description.strip()
-        return bool(description) and (self.tool.name, description) == (
-            other.tool.name,
-            other.tool.description.strip(),
-        )
+        return bool(description) and (self.tool.name, description) == (other.tool.name, other.tool.description.strip())
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
@@ -134,9 +126,7 @@ class HitGroup:
     others: tuple[Hit, ...] = ()
 
 
-def group_hits(
-    hits: Sequence[Hit], are_duplicates: Callable[[Hit, Hit], bool]
-) -> tuple[HitGroup, ...]:
+def group_hits(hits: Sequence[Hit], are_duplicates: Callable[[Hit, Hit], bool]) -> tuple[HitGroup, ...]:
     """Return the hits in their order, each with its duplicates on other servers."""
     groups: list[list[Hit]] = []
     for hit in hits:

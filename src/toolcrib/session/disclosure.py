@@ -91,9 +91,7 @@ class Selection:
 
     def __post_init__(self) -> None:
         if unknown := [key for key in self.by if key not in ORDERS]:
-            raise InvalidConfig(
-                f"no order of tools {unknown[0]!r}; the orders are {', '.join(ORDERS)}"
-            )
+            raise InvalidConfig(f"no order of tools {unknown[0]!r}; the orders are {', '.join(ORDERS)}")
 
     def sort_tools(self, tools: Iterable[Tool]) -> list[Tool]:
         """Return the tools in this order; without a key, in their own."""
@@ -159,8 +157,7 @@ class Disclosure:
     def __post_init__(self) -> None:
         if not isinstance(self.activation, Activation):
             raise InvalidConfig(
-                f"activation is an Activation, not {self.activation!r}; "
-                'Activation.parse("auto:10%") parses a setting'
+                f'activation is an Activation, not {self.activation!r}; Activation.parse("auto:10%") parses a setting'
             )
         if isinstance(self.pinned, str):
             raise InvalidConfig(f"pinned is a set of names; write {{{self.pinned!r}}}")
@@ -182,11 +179,7 @@ class Disclosure:
         if self.tier == "full":
             return DisclosurePlan(every, (), self.tier)
         is_active = self.activation.is_met(every, self.count)
-        visible = {
-            tool.id
-            for tool in every
-            if self.is_pinned(tool) or (not is_active and tool.policy != "always")
-        }
+        visible = {tool.id for tool in every if self.is_pinned(tool) or (not is_active and tool.policy != "always")}
         if is_active:
             visible.update(tool.id for tool in self._select_within_budget(every, visible))
         return DisclosurePlan(

@@ -74,14 +74,10 @@ class Session:
         later = replace(self, clock=self.clock + 1, evicted=())._add(tools, False, count)
         return later._evict()
 
-    def visible_tools(
-        self, catalog: Catalog, is_allowed: ToolPredicate = allow_all
-    ) -> tuple[Tool, ...]:
+    def visible_tools(self, catalog: Catalog, is_allowed: ToolPredicate = allow_all) -> tuple[Tool, ...]:
         """Return the revealed tools that are unchanged in the catalog and allowed."""
         tools = ((entry, catalog.get(entry.id)) for entry in self.revealed)
-        return tuple(
-            tool for entry, tool in tools if tool and is_allowed(tool) and _is_same(entry, tool)
-        )
+        return tuple(tool for entry, tool in tools if tool and is_allowed(tool) and _is_same(entry, tool))
 
     def drop_stale(self, catalog: Catalog, is_allowed: ToolPredicate = allow_all) -> Session:
         """Return the session without tools that were removed or changed, or are not allowed."""
@@ -120,12 +116,7 @@ class Session:
     def to_dict(self) -> dict[str, Any]:
         """Return the session as JSON, to be restored with `from_dict`."""
         revealed = [
-            {
-                "id": entry.id,
-                "fingerprint": entry.fingerprint,
-                "tokens": entry.tokens,
-                "used": entry.last_used,
-            }
+            {"id": entry.id, "fingerprint": entry.fingerprint, "tokens": entry.tokens, "used": entry.last_used}
             | ({"pinned": True} if entry.is_pinned else {})
             for entry in self.revealed
         ]
@@ -143,8 +134,7 @@ class Session:
         try:
             if stored["version"] != VERSION:
                 raise InvalidConfig(
-                    f"the stored session has version {stored['version']!r}, not {VERSION}; "
-                    "start a new session"
+                    f"the stored session has version {stored['version']!r}, not {VERSION}; start a new session"
                 )
             session = cls(
                 tuple(map(_parse_revealed, stored["shown"])),
@@ -155,16 +145,10 @@ class Session:
         except (KeyError, TypeError) as error:
             raise InvalidConfig(f"not a stored session: {error}; start a new session") from error
         numbers = [session.consecutive_searches, session.clock, session.budget_tokens or 0]
-        numbers += [
-            number for entry in session.revealed for number in (entry.tokens, entry.last_used)
-        ]
+        numbers += [number for entry in session.revealed for number in (entry.tokens, entry.last_used)]
         texts = [text for entry in session.revealed for text in (entry.id, entry.fingerprint)]
-        if not all(isinstance(number, int) for number in numbers) or not all(
-            isinstance(text, str) for text in texts
-        ):
-            raise InvalidConfig(
-                "not a stored session: a field has a wrong type; start a new session"
-            )
+        if not all(isinstance(number, int) for number in numbers) or not all(isinstance(text, str) for text in texts):
+            raise InvalidConfig("not a stored session: a field has a wrong type; start a new session")
         return session
 
     def _add(self, tools: Iterable[Tool], is_pinned: bool, count: TokenCounter) -> Session:
@@ -173,15 +157,11 @@ class Session:
             known = entries.get(tool.id)
             if known and _is_same(known, tool):
                 # Replacing a value keeps its place in the list.
-                entries[tool.id] = replace(
-                    known, last_used=self.clock, is_pinned=known.is_pinned or is_pinned
-                )
+                entries[tool.id] = replace(known, last_used=self.clock, is_pinned=known.is_pinned or is_pinned)
                 continue
             entries.pop(tool.id, None)
             cost = 0 if self.budget_tokens is None else count_tool_tokens(tool, count)
-            entries[tool.id] = RevealedTool(
-                tool.id, _fingerprint(tool), cost, self.clock, is_pinned
-            )
+            entries[tool.id] = RevealedTool(tool.id, _fingerprint(tool), cost, self.clock, is_pinned)
         return replace(self, revealed=tuple(entries.values()))
 
     def _evict(self) -> Session:
@@ -207,11 +187,7 @@ def _parse_revealed(stored: object) -> RevealedTool:
     if unknown := stored.keys() - {"id", "fingerprint", "tokens", "used", "pinned"}:
         raise TypeError(f"unknown field {min(unknown)!r}")
     return RevealedTool(
-        stored["id"],
-        stored["fingerprint"],
-        stored["tokens"],
-        stored["used"],
-        stored.get("pinned", False),
+        stored["id"], stored["fingerprint"], stored["tokens"], stored["used"], stored.get("pinned", False)
     )
 
 
@@ -235,9 +211,7 @@ class SessionTable(Generic[Value]):
     """
 
     def __init__(
-        self,
-        max_sessions: int = MAX_SESSIONS,
-        evicts: Literal["least_recently_used", "oldest"] = "least_recently_used",
+        self, max_sessions: int = MAX_SESSIONS, evicts: Literal["least_recently_used", "oldest"] = "least_recently_used"
     ) -> None:
         if max_sessions < 1:
             raise InvalidConfig(f"max_sessions must be at least 1, not {max_sessions}")

@@ -109,31 +109,21 @@ class TurnHandler:
         """Return an earlier session without stale tools, and with newly pinned ones."""
         current = session.drop_stale(self.engine.catalog, self.is_allowed)
         known = {entry.id for entry in current.revealed}
-        new = [
-            tool
-            for tool in self.plan.visible_tools
-            if tool.id not in known and self.is_allowed(tool)
-        ]
+        new = [tool for tool in self.plan.visible_tools if tool.id not in known and self.is_allowed(tool)]
         return current.pin(new, self.count)
 
-    def replay_history(
-        self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None
-    ) -> Session:
+    def replay_history(self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None) -> Session:
         """Return the session after a message history, for callers that store nothing else."""
         start = self.start_session(budget_tokens)
         actions = self.actions_from_history(turns)
         return Session.from_history(actions, self.find_tool, start=start, count=self.count)
 
-    def actions_from_history(
-        self, turns: Iterable[Sequence[PastCall]]
-    ) -> Iterator[tuple[ModelAction, ...]]:
+    def actions_from_history(self, turns: Iterable[Sequence[PastCall]]) -> Iterator[tuple[ModelAction, ...]]:
         """Yield the actions of the model in each turn of a history."""
         for calls in turns:
             yield tuple(map(self._action_from_call, calls))
 
-    def eviction_notes(
-        self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None
-    ) -> dict[str, str]:
+    def eviction_notes(self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None) -> dict[str, str]:
         """Return the notes for the results of the calls in a history, by call id.
 
         They are the notes that `ToolTask.note` had when the calls were handled.
@@ -142,9 +132,7 @@ class TurnHandler:
         notes: dict[str, str] = {}
         for past in (call for calls in turns for call in calls):
             action = self._action_from_call(past)
-            later = Session.from_history(
-                [[action]], self.find_tool, start=session, count=self.count
-            )
+            later = Session.from_history([[action]], self.find_tool, start=session, count=self.count)
             if action.type == "use" and later.clock != session.clock and later.evicted:
                 notes[past.call.id] = self._describe_evicted(later)
             session = later
@@ -204,10 +192,7 @@ class TurnHandler:
                 "type": "object",
                 "properties": {
                     "tool_name": {"type": "string", "description": tool_name},
-                    "tool_input": {
-                        "type": "object",
-                        "description": prompts.EXECUTE_INPUT_DESCRIPTION,
-                    },
+                    "tool_input": {"type": "object", "description": prompts.EXECUTE_INPUT_DESCRIPTION},
                 },
                 "required": ["tool_name", "tool_input"],
             },
@@ -238,9 +223,7 @@ class TurnHandler:
             words = _PUNCTUATION.sub(" ", query).lower()
             return self.engine.search(words, limit=limit, allowed=self.allowed)
 
-    def handle_calls(
-        self, session: Session, calls: Sequence[ToolCall], loaded: Iterable[str] = ()
-    ) -> Turn:
+    def handle_calls(self, session: Session, calls: Sequence[ToolCall], loaded: Iterable[str] = ()) -> Turn:
         """Return what these calls mean. A call to a tool that was not revealed is valid.
 
         `loaded` are the names of tools that the provider itself has found in this turn.
@@ -318,9 +301,7 @@ class TurnHandler:
         names = past.names or _parse_found_names(past.text)
         return ModelAction("search", () if self._is_dispatch else names)
 
-    def _answer_search(
-        self, session: Session, call: ToolCall, searches: int
-    ) -> tuple[Session, CallReply]:
+    def _answer_search(self, session: Session, call: ToolCall, searches: int) -> tuple[Session, CallReply]:
         """Return the session with the found tools revealed, and the reply to the search."""
         if searches >= MAX_SEARCHES:
             text = prompts.TOO_MANY_SEARCHES.format(count=searches)
@@ -335,9 +316,7 @@ class TurnHandler:
         found = tuple(hits.values())
         if found and not self._is_dispatch:
             session = session.reveal(found, self.count)
-        others = {
-            hit.tool.id: hit.tool for result in results if not result.confident for hit in result
-        }
+        others = {hit.tool.id: hit.tool for result in results if not result.confident for hit in result}
         nearest = [tool for id, tool in others.items() if id not in hits][:MAX_SUGGESTIONS]
         messages = self._search_messages(session, bool(found), bool(nearest))
         if len(queries) > MAX_QUERIES:

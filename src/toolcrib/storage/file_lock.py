@@ -72,12 +72,7 @@ class FileLock:
         The file stays if another process has locked it. A process that has opened it but not
         locked it yet notices that it is gone, and creates another.
         """
-        if (
-            fcntl is not None
-            and self._is_new
-            and self._try_lock(exclusive=True)
-            and self._is_current_file()
-        ):
+        if fcntl is not None and self._is_new and self._try_lock(exclusive=True) and self._is_current_file():
             self._path.unlink()
         self._file.close()
         if fcntl is None and self._is_new:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 _VERSION_1: Final = (
-    "CREATE TABLE manifests (server TEXT PRIMARY KEY, identity TEXT NOT NULL, "
-    "body TEXT NOT NULL, seen REAL NOT NULL)",
+    "CREATE TABLE manifests (server TEXT PRIMARY KEY, identity TEXT NOT NULL, body TEXT NOT NULL, seen REAL NOT NULL)",
     "CREATE TABLE pins (server TEXT NOT NULL, tool TEXT NOT NULL, fingerprint TEXT NOT NULL, "
     "definition TEXT NOT NULL, state TEXT NOT NULL, first_seen REAL NOT NULL, candidate TEXT, "
     "candidate_fingerprint TEXT NOT NULL, PRIMARY KEY (server, tool))",

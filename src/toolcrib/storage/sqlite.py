@@ -53,9 +53,7 @@ _FILE_TYPE: Final = SqliteFileType(
     recovery_note="tools are then trusted again on first use",
 )
 _LOG: Final = logging.getLogger("toolcrib.storage")
-_PIN_FIELDS: Final = (
-    "tool, fingerprint, definition, state, first_seen, candidate, candidate_fingerprint"
-)
+_PIN_FIELDS: Final = "tool, fingerprint, definition, state, first_seen, candidate, candidate_fingerprint"
 
 T = TypeVar("T")
 
@@ -114,8 +112,7 @@ class SqliteStore:
 
         def write(connection: sqlite3.Connection) -> None:
             connection.execute(
-                "INSERT OR REPLACE INTO manifests (server, identity, body, seen) "
-                "VALUES (?, ?, ?, ?)",
+                "INSERT OR REPLACE INTO manifests (server, identity, body, seen) VALUES (?, ?, ?, ?)",
                 (server, manifest.identity, body, manifest.seen_at),
             )
             connection.execute(
@@ -184,9 +181,7 @@ class SqliteStore:
         if rows:
             self._write(write, durable=True)
 
-    def approve(
-        self, server: str, tool: str | None = None, *, fingerprint: str | None = None
-    ) -> list[str]:
+    def approve(self, server: str, tool: str | None = None, *, fingerprint: str | None = None) -> list[str]:
         """Approve the candidates of a server or of one tool; return the approved tools.
 
         With a `fingerprint`, approve only the candidate that has it. This protects against a
@@ -386,14 +381,9 @@ def _encode_json(value: object, description: str) -> str:
     try:
         text = json.dumps(value, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidStore(
-            f"{description} is not valid JSON and cannot be stored: {error}"
-        ) from error
+        raise InvalidStore(f"{description} is not valid JSON and cannot be stored: {error}") from error
     if len(text) > MAX_VALUE_BYTES:
-        raise InvalidStore(
-            f"{description} has {len(text):,} bytes; the limit is {MAX_VALUE_BYTES:,}; make it "
-            "smaller"
-        )
+        raise InvalidStore(f"{description} has {len(text):,} bytes; the limit is {MAX_VALUE_BYTES:,}; make it smaller")
     return text
 
 

@@ -86,9 +86,7 @@ class Store(Protocol):
     def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
         """Store pins. A candidate that was approved in the meantime stays approved."""
 
-    def approve(
-        self, server: str, tool: str | None = None, *, fingerprint: str | None = None
-    ) -> list[str]:
+    def approve(self, server: str, tool: str | None = None, *, fingerprint: str | None = None) -> list[str]:
         """Approve the candidates of a server or of one tool; return the approved tools.
 
         With a `fingerprint`, approve only the candidate that has it. This protects against a

@@ -147,13 +147,7 @@ GEMINI = """\
   }
 }
 """
-ENVIRONMENT = {
-    "GITHUB_TOKEN": "x",
-    "DB_URL": "x",
-    "DB_KEY": "x",
-    "FIGMA_OAUTH_TOKEN": "x",
-    "FIGMA_TEAM": "x",
-}
+ENVIRONMENT = {"GITHUB_TOKEN": "x", "DB_URL": "x", "DB_KEY": "x", "FIGMA_OAUTH_TOKEN": "x", "FIGMA_TEAM": "x"}
 
 
 def machine(folder: Path, **environment: str) -> HostSystem:

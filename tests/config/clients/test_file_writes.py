@@ -75,9 +75,7 @@ def test_unwritable_path_is_rejected(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["folder", "file", "file/below/f", "shut/f", "new/folder/f"])
 @pytest.mark.parametrize("expected", [None, b"old"])
-def test_check_writable_raises_the_error_of_the_write(
-    tmp_path: Path, place: str, expected: bytes | None
-) -> None:
+def test_check_writable_raises_the_error_of_the_write(tmp_path: Path, place: str, expected: bytes | None) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_bytes(b"old")
     (tmp_path / "shut").mkdir(mode=0o500)
@@ -111,19 +109,14 @@ def test_incomplete_backup_is_removed(tmp_path: Path, monkeypatch: pytest.Monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr("os.fsync", raise_interrupt)
-    for act in (
-        lambda: create_backup(path, b"old"),
-        lambda: replace_file(path, b"new", b"old"),
-    ):
+    for act in (lambda: create_backup(path, b"old"), lambda: replace_file(path, b"new", b"old")):
         with pytest.raises(KeyboardInterrupt):
             act()
     assert _names(tmp_path) == ["f"]
     assert path.read_bytes() == b"old"
 
 
-def test_backups_are_numbered_and_the_latest_is_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_backups_are_numbered_and_the_latest_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "f.json"
     path.write_bytes(b"3")
     path.chmod(0o640)

@@ -73,13 +73,8 @@ def test_environment_variables_change_the_locations(tmp_path: Path) -> None:
 
 def test_windows_project_is_also_searched_with_slashes() -> None:
     host = HostSystem("win32", Path("/h"), {}, PureWindowsPath("C:\\a\\b"))  # type: ignore[arg-type]
-    sections = [
-        place.section for place in list_client_files(host) if place.section[0] == "projects"
-    ]
-    assert sections == [
-        ("projects", "C:\\a\\b", "mcpServers"),
-        ("projects", "C:/a/b", "mcpServers"),
-    ]
+    sections = [place.section for place in list_client_files(host) if place.section[0] == "projects"]
+    assert sections == [("projects", "C:\\a\\b", "mcpServers"), ("projects", "C:/a/b", "mcpServers")]
 
 
 def test_vscode_profiles_are_found(tmp_path: Path) -> None:
@@ -112,23 +107,14 @@ def test_claude_code_is_read(host: HostSystem) -> None:
     assert found["sentry"].entry == {"type": "http", "url": "https://mcp.sentry.dev/mcp"}
     assert found["airtable"].entry["env"] == {"AIRTABLE_API_KEY": "${AIRTABLE_KEY:-none}"}
     # A server of a project is started in the folder of the project.
-    assert found["local"].entry == {
-        "command": "./server.py",
-        "args": ["--here"],
-        "cwd": str(host.project_folder),
-    }
+    assert found["local"].entry == {"command": "./server.py", "args": ["--here"], "cwd": str(host.project_folder)}
     assert found["shared"].entry == {"type": "sse", "url": "${BASE_URL:-https://example.com}/sse"}
     assert found["needy"].entry["enabled"] is False
-    assert found["needy"].notes == (
-        "not set: UNSET_KEY",
-        'disabled: correct this, then remove "enabled": false',
-    )
+    assert found["needy"].notes == ("not set: UNSET_KEY", 'disabled: correct this, then remove "enabled": false')
 
 
 def test_all_projects_of_claude_code_can_be_read(host: HostSystem) -> None:
-    found = {
-        one.name: one for one in discover_servers(host, ["claude-code"], all_projects=True).servers
-    }
+    found = {one.name: one for one in discover_servers(host, ["claude-code"], all_projects=True).servers}
     assert found["elsewhere"].entry["cwd"] == "/other/project"
     assert found["local"].entry["cwd"] == str(host.project_folder)
 
@@ -156,10 +142,7 @@ def test_workspace_folder_is_known_in_project_files(tmp_path: Path) -> None:
     host = machine(tmp_path)
     text = '{"mcpServers": {"a": {"command": "${workspaceFolder}/run", "cwd": "sub"}}}'
     put(host.project_folder / ".cursor" / "mcp.json", text)
-    assert _discover(host)["a"].entry == {
-        "command": f"{host.project_folder}/run",
-        "cwd": f"{host.project_folder}/sub",
-    }
+    assert _discover(host)["a"].entry == {"command": f"{host.project_folder}/run", "cwd": f"{host.project_folder}/sub"}
 
 
 def test_vscode_is_read(host: HostSystem) -> None:
@@ -167,9 +150,7 @@ def test_vscode_is_read(host: HostSystem) -> None:
     assert list(found) == ["perplexity", "learn", "old"]
     assert found["perplexity"].entry["env"] == {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}
     assert found["perplexity"].entry["enabled"] is False
-    assert found["perplexity"].notes[0] == (
-        "the client prompts for perplexity-key: set the variable PERPLEXITY_KEY"
-    )
+    assert found["perplexity"].notes[0] == ("the client prompts for perplexity-key: set the variable PERPLEXITY_KEY")
     assert found["learn"].entry == {"type": "http", "url": "https://learn.microsoft.com/api/mcp"}
     assert found["old"].entry == {"command": "uvx", "args": ["old-server"]}
 
@@ -182,10 +163,7 @@ def test_prompted_input_may_be_set_as_variable(tmp_path: Path) -> None:
 
 def test_windsurf_is_read(host: HostSystem) -> None:
     found = _discover(host, "windsurf")
-    assert found["remote"].entry == {
-        "url": "https://example.com/mcp",
-        "headers": {"X-Key": "abc"},
-    }
+    assert found["remote"].entry == {"url": "https://example.com/mcp", "headers": {"X-Key": "abc"}}
     assert found["git"].entry == {
         "command": "uvx",
         "args": ["mcp-server-git"],
@@ -202,11 +180,7 @@ def test_codex_is_read(host: HostSystem) -> None:
         "toolsAllowed": ["search"],
         "connectSeconds": 20,
         "callSeconds": 45,
-        "env": {
-            "MY_ENV_VAR": "MY_ENV_VALUE",
-            "LOCAL_TOKEN": "${LOCAL_TOKEN:-}",
-            "OTHER": "${OTHER:-}",
-        },
+        "env": {"MY_ENV_VAR": "MY_ENV_VALUE", "LOCAL_TOKEN": "${LOCAL_TOKEN:-}", "OTHER": "${OTHER:-}"},
     }
     assert found["figma"].entry == {
         "url": "https://mcp.figma.com/mcp",
@@ -280,9 +254,7 @@ def test_toolcrib_entry_is_not_imported(tmp_path: Path) -> None:
         (".codex/config.toml", "[", "not valid TOML"),
     ],
 )
-def test_invalid_file_is_reported_and_others_are_read(
-    host: HostSystem, name: str, text: str, fault: str
-) -> None:
+def test_invalid_file_is_reported_and_others_are_read(host: HostSystem, name: str, text: str, fault: str) -> None:
     path = put(host.home / name, text)
     discovery = discover_servers(host)
     assert len(discovery.errors) == 1
@@ -300,9 +272,7 @@ def test_blank_file_has_no_servers(tmp_path: Path) -> None:
     assert (discovery.servers, discovery.errors, len(discovery.files)) == ((), (), 2)
 
 
-def test_all_servers_are_imported_and_clashing_names_are_changed(
-    host: HostSystem, tmp_path: Path
-) -> None:
+def test_all_servers_are_imported_and_clashing_names_are_changed(host: HostSystem, tmp_path: Path) -> None:
     path = tmp_path / "toolcrib.json"
     merger = plan_import(path, discover_servers(host).servers, host.environment)
     path.write_bytes(merger.after)
@@ -318,20 +288,12 @@ def test_all_servers_are_imported_and_clashing_names_are_changed(
 
 
 def test_import_keeps_comments_and_existing_servers(host: HostSystem, tmp_path: Path) -> None:
-    text = (
-        '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"} // first\n  },\n'
-        '  "http": {"port": 1}\n}\n'
-    )
+    text = '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"} // first\n  },\n  "http": {"port": 1}\n}\n'
     path = put(tmp_path / "toolcrib.json", text)
     merger = plan_import(path, discover_servers(host, ["windsurf"]).servers, host.environment)
-    assert [(one.outcome, one.name) for one in merger.servers] == [
-        ("added", "remote"),
-        ("added", "git-windsurf"),
-    ]
+    assert [(one.outcome, one.name) for one in merger.servers] == [("added", "remote"), ("added", "git-windsurf")]
     after = merger.after.decode()
-    assert after.startswith(
-        '\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"}, // first\n'
-    )
+    assert after.startswith('\ufeff{\n  // Mine.\n  "servers": {\n    "git": {"command": "x"}, // first\n')
     path.write_bytes(merger.after)
     assert list(load_config(path, {}).servers) == ["git", "remote", "git-windsurf"]
 

@@ -48,10 +48,6 @@ def create_certificate(folder: Path, address: str = "127.0.0.1") -> Certificate:
     certificate = Certificate(folder / f"{address}.pem", folder / f"{address}.key")
     certificate.file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
     certificate.key.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return certificate

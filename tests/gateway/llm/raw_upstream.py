@@ -22,8 +22,7 @@ def message_start(tokens: int = 7) -> bytes:
     """Return the first event of a stream."""
     message = {"id": "msg_01", "type": "message", "role": "assistant", "content": []}
     return event(
-        "message_start",
-        message={**message, "model": "m", "usage": {"input_tokens": tokens, "output_tokens": 1}},
+        "message_start", message={**message, "model": "m", "usage": {"input_tokens": tokens, "output_tokens": 1}}
     )
 
 
@@ -79,9 +78,7 @@ class RawUpstream:
 
 
 @contextmanager
-def raw_upstream(
-    *answers: ScriptedAnswer, always: ScriptedAnswer | None = None
-) -> Iterator[RawUpstream]:
+def raw_upstream(*answers: ScriptedAnswer, always: ScriptedAnswer | None = None) -> Iterator[RawUpstream]:
     """Run an upstream that sends these answers in order, then `always`, or closes."""
     script = list(answers)
 

@@ -29,9 +29,7 @@ class OpenAiSetup:
 
 
 @contextmanager
-def openai_setup(
-    script: Script, upstream: dict[str, Any] | None = None, **settings: Any
-) -> Iterator[OpenAiSetup]:
+def openai_setup(script: Script, upstream: dict[str, Any] | None = None, **settings: Any) -> Iterator[OpenAiSetup]:
     """Run a scripted model behind a gateway with these settings."""
     with ScriptedModel(script) as model:
         one = LlmUpstreamConfig("scripted", api="openai", url=model.url, **(upstream or {}))
@@ -79,10 +77,6 @@ def functions(**more: Any) -> list[dict[str, Any]]:
 def chat_functions(**more: Any) -> list[dict[str, Any]]:
     """Return the same tools in the format of Chat Completions."""
     return [
-        {
-            "type": "function",
-            "function": {"name": name, "description": about, "parameters": parameters(field)},
-            **more,
-        }
+        {"type": "function", "function": {"name": name, "description": about, "parameters": parameters(field)}, **more}
         for name, about, field in WORDS
     ]

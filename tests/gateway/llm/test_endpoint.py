@@ -14,13 +14,7 @@ from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, user_message
 from tests.gateway.llm.openai_chat.test_chat_stream import chunk
 from tests.gateway.llm.openai_responses.requests import assistant_message, deferred_functions
 from tests.gateway.llm.openai_responses.test_responses_stream import response_events
-from tests.gateway.llm.raw_upstream import (
-    ScriptedAnswer,
-    message_end,
-    message_start,
-    raw_upstream,
-    text_block,
-)
+from tests.gateway.llm.raw_upstream import ScriptedAnswer, message_end, message_start, raw_upstream, text_block
 from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions
 from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, encode_events
@@ -96,8 +90,7 @@ def test_stream_with_an_unknown_encoding_is_forwarded_unchanged() -> None:
             "chat/completions",
             {"messages": [user_message("Hi")], "tools": chat_functions()},
             CHAT_SEARCH,
-            encode_events([chunk(role="assistant", content="Done."), chunk("stop")])
-            + b"data: [DONE]\n\n",
+            encode_events([chunk(role="assistant", content="Done."), chunk("stop")]) + b"data: [DONE]\n\n",
         ),
         (
             "responses",
@@ -117,9 +110,7 @@ def test_client_receives_pings_while_a_later_round_is_silent(
     slow = ScriptedAnswer([lambda: heard.wait(30), last])
     with raw_upstream(ScriptedAnswer([first]), slow) as raw:
         upstream = LlmUpstreamConfig("slow", api="openai", url=raw.url)
-        with running_llm_gateway(
-            LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=3))
-        ) as served:
+        with running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=3))) as served:
             body = {"model": "m", "stream": True, **asked}
             got = b""
             url = f"{served.url}/v1/{path}"

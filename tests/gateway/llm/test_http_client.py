@@ -81,10 +81,7 @@ def test_connection_that_ends_with_its_response_is_not_reused(
 @loops
 def test_request_is_sent_unchanged(run: Run) -> None:
     async def work() -> None:
-        async with (
-            wire_server(response_with_length(b"")) as server,
-            open_upstream(f"{server.url}/base/") as upstream,
-        ):
+        async with wire_server(response_with_length(b"")) as server, open_upstream(f"{server.url}/base/") as upstream:
             path = "/a/../b%2F%20?q=1&r=\xe9 #"
             await upstream.read(path, headers=[("x-one", "1"), ("x-one", "caf\xc3\xa9")])
             await upstream.read("/c", method="GET", body=b"")
@@ -116,10 +113,7 @@ def test_user_and_password_of_the_url_replace_the_authorization_header(run: Run)
 @pytest.mark.parametrize("value", ["a\r\nb: c", "a\nb", "a\rb", "a\0", "→"])
 def test_invalid_header_value_is_rejected_before_sending(run: Run, value: str) -> None:
     async def work() -> None:
-        async with (
-            wire_server(response_with_length(b"")) as server,
-            open_upstream(server.url) as upstream,
-        ):
+        async with wire_server(response_with_length(b"")) as server, open_upstream(server.url) as upstream:
             with pytest.raises(RequestFailed, match="header"):
                 await upstream.send(headers=[("x", value)])
             assert not server.requests
@@ -154,10 +148,7 @@ def test_invalid_http_is_a_bad_gateway_error(run: Run, response: bytes) -> None:
         await connection.wait_for_disconnect()
 
     async def work() -> None:
-        async with (
-            wire_server(respond) as server,
-            open_upstream(server.url, retries=2) as upstream,
-        ):
+        async with wire_server(respond) as server, open_upstream(server.url, retries=2) as upstream:
             with pytest.raises(RequestFailed, match="does not speak HTTP") as raised:
                 await upstream.read()
             assert raised.value.status == 502 and server.connections == [1]
@@ -167,19 +158,13 @@ def test_invalid_http_is_a_bad_gateway_error(run: Run, response: bytes) -> None:
 
 
 @loops
-@pytest.mark.parametrize(
-    "partial",
-    [HELLO[:-1], CHUNKED + encode_chunk(b"hello"), CHUNKED + b"5\r\nhe"],
-)
+@pytest.mark.parametrize("partial", [HELLO[:-1], CHUNKED + encode_chunk(b"hello"), CHUNKED + b"5\r\nhe"])
 def test_truncated_response_is_not_retried(run: Run, partial: bytes) -> None:
     async def respond(connection: ServerConnection) -> None:
         await connection.send(partial)
 
     async def work() -> None:
-        async with (
-            wire_server(respond) as server,
-            open_upstream(server.url, retries=3) as upstream,
-        ):
+        async with wire_server(respond) as server, open_upstream(server.url, retries=3) as upstream:
             with pytest.raises(RequestFailed, match="broke off") as raised:
                 await upstream.read()
             assert raised.value.status == 502 and server.connections == [1]
@@ -198,10 +183,7 @@ def test_stale_connection_is_replaced_immediately(run: Run) -> None:
         await connection.reader.readuntil(b"{}")
 
     async def work() -> None:
-        async with (
-            wire_server(respond_once) as server,
-            open_upstream(server.url, retries=0) as upstream,
-        ):
+        async with wire_server(respond_once) as server, open_upstream(server.url, retries=0) as upstream:
             assert [await upstream.read(), await upstream.read()] == [b"hello", b"hello"]
             assert server.connections == [1, 2]
 
@@ -266,10 +248,7 @@ def test_upstream_is_read_only_as_fast_as_the_response_is_consumed(run: Run) -> 
 
     async def work() -> None:
         settings = {"max_response_bytes": 1 << 30, "read_seconds": 0.1}
-        async with (
-            wire_server(flood) as server,
-            open_upstream(server.url, **settings) as upstream,
-        ):
+        async with wire_server(flood) as server, open_upstream(server.url, **settings) as upstream:
             response = await upstream.send()
             before = -1
             while sent_count != before:
@@ -294,10 +273,7 @@ def test_read_timeout_applies_to_silence_and_not_to_slow_responses(run: Run) -> 
         await connection.wait_for_disconnect()
 
     async def work() -> None:
-        async with (
-            wire_server(respond_slowly) as server,
-            open_upstream(server.url, read_seconds=1) as upstream,
-        ):
+        async with wire_server(respond_slowly) as server, open_upstream(server.url, read_seconds=1) as upstream:
             assert await upstream.read() == b"x" * 12
             with pytest.raises(RequestFailed, match=r"silent for 1 s") as raised:
                 await upstream.read()
@@ -353,9 +329,7 @@ def test_connection_is_reused_after_the_rest_of_a_response_was_discarded(run: Ru
 
 
 @loops
-def test_discarded_response_that_does_not_end_is_closed(
-    run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_discarded_response_that_does_not_end_is_closed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_messages, "DISCARD_SECONDS", 0.05)
 
     async def respond(connection: ServerConnection) -> None:
@@ -402,9 +376,7 @@ def test_requests_over_the_connection_limit_wait_until_the_connect_timeout(
     run(work())
 
 
-def _with_url(
-    upstream: UpstreamUnderTest, url: str, connect_seconds: float = 30
-) -> UpstreamUnderTest:
+def _with_url(upstream: UpstreamUnderTest, url: str, connect_seconds: float = 30) -> UpstreamUnderTest:
     """Return another upstream that shares the connections."""
     config = LlmUpstreamConfig("other", url=url, connect_seconds=connect_seconds, retries=0)
     return UpstreamUnderTest(upstream.upstreams, config)

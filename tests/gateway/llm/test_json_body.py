@@ -17,9 +17,7 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm import json_body
 from toolcrib.gateway.llm.gateway import LlmGateway
 
-every_api = pytest.mark.parametrize(
-    "path", ["/v1/messages", "/v1/chat/completions", "/v1/responses"]
-)
+every_api = pytest.mark.parametrize("path", ["/v1/messages", "/v1/chat/completions", "/v1/responses"])
 
 
 def _create_gateway(url: str) -> LlmGateway:
@@ -47,9 +45,7 @@ def test_upstream_body_with_too_many_brackets_is_rejected() -> None:
 
 
 @every_api
-def test_other_requests_are_answered_while_a_large_body_is_parsed(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_requests_are_answered_while_a_large_body_is_parsed(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     others_are_answered, is_parsing = threading.Event(), threading.Event()
 
     def parse_slowly(data: bytes, **options: Any) -> Any:

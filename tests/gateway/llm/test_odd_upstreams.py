@@ -21,11 +21,7 @@ from toolcrib.gateway.llm.gateway import LlmGateway
 
 Json = dict[str, Any]
 OURS = "the gateway failed on this request"
-PATHS = {
-    "messages": "/v1/messages",
-    "chat": "/v1/chat/completions",
-    "responses": "/v1/responses",
-}
+PATHS = {"messages": "/v1/messages", "chat": "/v1/chat/completions", "responses": "/v1/responses"}
 SEARCHES = ["search_tools", "tool_search", BM25["name"], REGEX["name"]]
 
 odd = st.recursive(
@@ -75,19 +71,11 @@ WHOLE = {
     "responses": some(output=st.lists(items, max_size=3) | odd, id=ids, status=odd, usage=odd),
 }
 response = WHOLE["responses"]
-kind = st.sampled_from(
-    ["created", "output_item.added", "output_item.done", "function_call_arguments.done"]
-)
+kind = st.sampled_from(["created", "output_item.added", "output_item.done", "function_call_arguments.done"])
 EVENTS = {
     "messages": some(
         type=st.sampled_from(
-            [
-                "message_start",
-                "content_block_start",
-                "content_block_delta",
-                "content_block_stop",
-                "message_delta",
-            ]
+            ["message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"]
         )
         | odd,
         index=st.integers(0, 1) | odd,
@@ -119,10 +107,7 @@ def stand() -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
     always = ScriptedAnswer([end], content_type="application/json", length=len(end))
     apis: tuple[LlmApi, ...] = ("messages", "openai")
     with raw_upstream(always=always) as upstream:
-        upstreams = tuple(
-            LlmUpstreamConfig(api, api=api, url=upstream.url, search="exact", retries=0)
-            for api in apis
-        )
+        upstreams = tuple(LlmUpstreamConfig(api, api=api, url=upstream.url, search="exact", retries=0) for api in apis)
         gateway = LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=3))
         with running_llm_gateway(gateway) as served:
             yield upstream, served
@@ -131,14 +116,8 @@ def stand() -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
 def request(api: str, knows: bool, stream: bool) -> Json:
     """Return a request with tools, from a client that knows tool search if `knows`."""
     if api == "messages":
-        plain = [
-            {**deferred_tool(name), "defer_loading": None} for name in ("read_tide", "b", "c", "d")
-        ]
-        tools = (
-            [BM25, REGEX, deferred_tool("read_tide"), deferred_tool("send_email")]
-            if knows
-            else plain
-        )
+        plain = [{**deferred_tool(name), "defer_loading": None} for name in ("read_tide", "b", "c", "d")]
+        tools = [BM25, REGEX, deferred_tool("read_tide"), deferred_tool("send_email")] if knows else plain
         return {"model": "m", "messages": [user_message("Hi")], "tools": tools, "stream": stream}
     if api == "chat":
         tools = chat_functions(defer_loading=True) if knows else chat_functions()
@@ -153,9 +132,7 @@ def answers(api: str, stream: bool, replies: list[Any]) -> list[ScriptedAnswer]:
         events = [json.dumps(one).encode() for one in (*replies, ENDS[api])]
         return [ScriptedAnswer([b"data: " + one + b"\n\n" for one in events])]
     bodies = [one if isinstance(one, bytes) else json.dumps(one).encode() for one in replies]
-    return [
-        ScriptedAnswer([one], content_type="application/json", length=len(one)) for one in bodies
-    ]
+    return [ScriptedAnswer([one], content_type="application/json", length=len(one)) for one in bodies]
 
 
 def later(api: str, first: Json, said: Any) -> Json:
@@ -169,17 +146,12 @@ def later(api: str, first: Json, said: Any) -> Json:
         choices = said.get("choices")
         one = choices[0] if isinstance(choices, list) and choices else None
         inner = one.get("message") if isinstance(one, dict) else None
-        return {
-            **first,
-            "messages": [*first["messages"], inner or user_message("Hm"), user_message("Go on")],
-        }
+        return {**first, "messages": [*first["messages"], inner or user_message("Hm"), user_message("Go on")]}
     told = [{"role": "assistant", "content": content or "Hm"}, user_message("Go on")]
     return {**first, "messages": [*first["messages"], *told]}
 
 
-def check(
-    stand: tuple[RawUpstream, RunningLlmGateway], api: str, knows: bool, stream: bool, replies: Any
-) -> None:
+def check(stand: tuple[RawUpstream, RunningLlmGateway], api: str, knows: bool, stream: bool, replies: Any) -> None:
     upstream, served = stand
     upstream.answers[:] = answers(api, stream, replies)
     first = request(api, knows, stream)
@@ -220,9 +192,7 @@ def test_arbitrary_stream_does_not_make_the_gateway_fail(
     check_answers()
 
 
-def test_hidden_search_call_without_an_id_is_restored(
-    stand: tuple[RawUpstream, RunningLlmGateway],
-) -> None:
+def test_hidden_search_call_without_an_id_is_restored(stand: tuple[RawUpstream, RunningLlmGateway]) -> None:
     look = {"type": "function_call", "name": "search_tools", "arguments": '{"query": "letter"}'}
     mail = {**look, "name": "send_email", "call_id": "call_1", "arguments": '{"recipient": "x"}'}
     upstream, served = stand

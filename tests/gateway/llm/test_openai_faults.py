@@ -14,11 +14,7 @@ import pytest
 
 from tests.gateway.llm.openai_chat.test_chat_rewriter import search_call as chat_search
 from tests.gateway.llm.openai_chat.test_chat_stream import call_chunks, chunk
-from tests.gateway.llm.openai_responses.requests import (
-    assistant_message,
-    deferred_functions,
-    search_call,
-)
+from tests.gateway.llm.openai_responses.requests import assistant_message, deferred_functions, search_call
 from tests.gateway.llm.openai_responses.test_responses_stream import response_events
 from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
 from tests.gateway.llm.serving import running_llm_gateway
@@ -34,32 +30,24 @@ def encode_events(bodies: Any) -> bytes:
 
 
 CHAT_TEXT = encode_events([chunk(role="assistant", content="I am")])
-CHAT_SEARCH = (
-    encode_events([*call_chunks(chat_search(), 0), chunk("tool_calls")]) + b"data: [DONE]\n\n"
-)
+CHAT_SEARCH = encode_events([*call_chunks(chat_search(), 0), chunk("tool_calls")]) + b"data: [DONE]\n\n"
 RESPONSE_TEXT = encode_events(list(response_events(assistant_message("I am")))[:4])
 RESPONSE_SEARCH = encode_events(response_events(search_call()))
 
 
-def scripted_answer(
-    body: bytes, status: int = 200, kind: str = "text/event-stream"
-) -> ScriptedAnswer:
+def scripted_answer(body: bytes, status: int = 200, kind: str = "text/event-stream") -> ScriptedAnswer:
     return ScriptedAnswer([body], status, kind)
 
 
 def stalling(body: bytes, kind: str = "text/event-stream") -> ScriptedAnswer:
     """Return an answer that stops before its end without closing the connection."""
-    return ScriptedAnswer(
-        [body, partial(threading.Event().wait, 20)], content_type=kind, length=len(body) + 9
-    )
+    return ScriptedAnswer([body, partial(threading.Event().wait, 20)], content_type=kind, length=len(body) + 9)
 
 
 @contextmanager
 def client_for(*answers: ScriptedAnswer, read_seconds: float = 60) -> Iterator[openai.OpenAI]:
     with raw_upstream(*answers) as raw:
-        upstream = LlmUpstreamConfig(
-            "faulty", api="openai", url=raw.url, read_seconds=read_seconds, retries=0
-        )
+        upstream = LlmUpstreamConfig("faulty", api="openai", url=raw.url, read_seconds=read_seconds, retries=0)
         gateway = LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=3))
         with (
             running_llm_gateway(gateway) as served,
@@ -95,10 +83,7 @@ APIS = pytest.mark.parametrize(
 @APIS
 def test_upstream_that_dies_during_stream(ask: Any, text: bytes, search: bytes) -> None:
     for dying in (scripted_answer(text), ScriptedAnswer([text], length=len(text) + 100)):
-        with (
-            client_for(dying) as client,
-            pytest.raises(openai.APIError, match=r"broke off|in the middle"),
-        ):
+        with client_for(dying) as client, pytest.raises(openai.APIError, match=r"broke off|in the middle"):
             ask(client, True)
     later = client_for(scripted_answer(search), scripted_answer(text))
     with later as client, pytest.raises(openai.APIError, match=r"broke off|in the middle"):
@@ -118,34 +103,19 @@ def test_stalled_upstream(ask: Any, text: bytes, search: bytes) -> None:
 
 
 @APIS
-def test_upstream_that_keeps_connection_open_after_end(
-    ask: Any, text: bytes, search: bytes
-) -> None:
+def test_upstream_that_keeps_connection_open_after_end(ask: Any, text: bytes, search: bytes) -> None:
     end = ScriptedAnswer([text + search, partial(threading.Event().wait, 20)])
-    done = scripted_answer(
-        json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json"
-    )
+    done = scripted_answer(json.dumps({"error": {"message": "enough"}}).encode(), 400, "application/json")
     with client_for(end, done) as client, pytest.raises(openai.APIError, match="enough"):
         ask(client, True)
 
 
 @APIS
 @pytest.mark.parametrize(
-    "nonsense",
-    [
-        b"data: {not json\n\n",
-        b"data: [1]\n\n",
-        b"data: \xff\xfe\n\n",
-        b"data: " + b"[" * 5_000 + b"\n\n",
-    ],
+    "nonsense", [b"data: {not json\n\n", b"data: [1]\n\n", b"data: \xff\xfe\n\n", b"data: " + b"[" * 5_000 + b"\n\n"]
 )
-def test_upstream_that_sends_invalid_data(
-    ask: Any, text: bytes, search: bytes, nonsense: bytes
-) -> None:
-    streamed, whole = (
-        scripted_answer(text + nonsense),
-        scripted_answer(nonsense[6:], kind="application/json"),
-    )
+def test_upstream_that_sends_invalid_data(ask: Any, text: bytes, search: bytes, nonsense: bytes) -> None:
+    streamed, whole = (scripted_answer(text + nonsense), scripted_answer(nonsense[6:], kind="application/json"))
     says = pytest.raises(openai.APIError, match=r"the upstream sent (invalid JSON|JSON that)")
     with client_for(streamed) as client, says:
         ask(client, True)

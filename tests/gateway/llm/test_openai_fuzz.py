@@ -38,9 +38,7 @@ SCALARS = st.one_of(
 )
 VALUES = st.recursive(
     SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
-    ),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=5,
 )
 KINDS = st.sampled_from(
@@ -79,9 +77,7 @@ def _objects(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Json]:
     return st.builds(lambda kind, more: {"type": kind, **more}, KINDS | VALUES, fields)
 
 
-THINGS = _objects(
-    VALUES | _objects(VALUES) | st.lists(_objects(VALUES | _objects(VALUES)), max_size=3)
-)
+THINGS = _objects(VALUES | _objects(VALUES) | st.lists(_objects(VALUES | _objects(VALUES)), max_size=3))
 LISTS = st.lists(THINGS, max_size=4)
 
 
@@ -113,10 +109,7 @@ def test_chat_rewriter_accepts_arbitrary_json(
             whole.handle_reply(reply)
         stream = ChatStream(build())
         for reply in replies:
-            sent = [
-                *stream.handle_event(reply),
-                *stream.handle_event({"choices": [{"delta": reply}]}),
-            ]
+            sent = [*stream.handle_event(reply), *stream.handle_event({"choices": [{"delta": reply}]})]
             serialize_json(sent)
         serialize_json(stream.finish_round())
 
@@ -126,11 +119,7 @@ def test_chat_rewriter_accepts_arbitrary_json(
 def test_responses_rewriter_accepts_arbitrary_json(
     tools: list[Json], items: list[Json], replies: list[Json], choice: Any
 ) -> None:
-    for known in (
-        [*deferred_functions(), CRM, MCP],
-        [CLIENT, *functions(defer_loading=True)],
-        functions(),
-    ):
+    for known in ([*deferred_functions(), CRM, MCP], [CLIENT, *functions(defer_loading=True)], functions()):
         index = _ignore_refusals(
             lambda: build_responses_index([*tools, *known], Disclosure(Activation(tools=2)))  # noqa: B023
         )
@@ -165,17 +154,12 @@ def client() -> Iterator[httpx2.Client]:
     with raw_upstream(always=refusal) as raw:
         upstream = LlmUpstreamConfig("faulty", api="openai", url=raw.url, retries=0)
         gateway = LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=2))
-        with (
-            running_llm_gateway(gateway) as served,
-            httpx2.Client(base_url=served.url, timeout=60) as client,
-        ):
+        with running_llm_gateway(gateway) as served, httpx2.Client(base_url=served.url, timeout=60) as client:
             yield client
 
 
 BODIES = st.dictionaries(
-    st.sampled_from(["model", "messages", "input", "tools", "tool_choice", "stream", "n"]),
-    VALUES | LISTS,
-    max_size=7,
+    st.sampled_from(["model", "messages", "input", "tools", "tool_choice", "stream", "n"]), VALUES | LISTS, max_size=7
 )
 
 
@@ -187,18 +171,7 @@ def test_arbitrary_bodies_are_refused(client: httpx2.Client, body: Json) -> None
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b"null",
-        b'"x"',
-        b"\xff",
-        b'{"a":' * 3_000,
-        b'{"input":"\\ud800"}',
-        b"1" * 9_999,
-    ],
+    "data", [b"", b"{", b"[]", b"null", b'"x"', b"\xff", b'{"a":' * 3_000, b'{"input":"\\ud800"}', b"1" * 9_999]
 )
 def test_body_that_is_not_json_object_is_refused(client: httpx2.Client, data: bytes) -> None:
     for path in ("/v1/chat/completions", "/v1/responses"):

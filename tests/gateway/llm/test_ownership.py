@@ -48,10 +48,7 @@ def model_list(*ids: str) -> ScriptedAnswer:
 
 @contextmanager
 def gateway_with_two_upstreams(
-    *answers: ScriptedAnswer,
-    api: str = "openai",
-    first: Json | None = None,
-    second: Json | None = None,
+    *answers: ScriptedAnswer, api: str = "openai", first: Json | None = None, second: Json | None = None
 ) -> Iterator[tuple[RunningLlmGateway, RawUpstream, RawUpstream]]:
     """Yield a gateway and its two upstreams, which give the same answers."""
     with ExitStack() as open:
@@ -74,26 +71,20 @@ def credentials_sent_to(upstream: RawUpstream) -> list[str | None]:
     return [item.get("authorization", item.get("x-api-key")) for item in upstream.headers]
 
 
-@pytest.mark.parametrize(
-    "make_response", [stored_response, streamed_response], ids=["whole", "streamed"]
-)
+@pytest.mark.parametrize("make_response", [stored_response, streamed_response], ids=["whole", "streamed"])
 def test_stored_response_is_read_from_its_upstream(make_response: Any) -> None:
-    with gateway_with_two_upstreams(
-        make_response("resp_9"), stored_response("resp_9"), stored_response("resp_9")
-    ) as (served, one, two):
+    with gateway_with_two_upstreams(make_response("resp_9"), stored_response("resp_9"), stored_response("resp_9")) as (
+        served,
+        one,
+        two,
+    ):
         with httpx2.Client(base_url=served.url, headers=THEIRS, timeout=30) as client:
             client.post("/v1/responses", json={"model": "large-1", "input": "Hi"})
             found = client.get("/v1/responses/resp_9?include=a/b")
             gone = client.delete("/v1/responses/resp_9")
-        other = httpx2.get(
-            f"{served.url}/v1/responses/resp_9", headers={"authorization": "Bearer another"}
-        )
+        other = httpx2.get(f"{served.url}/v1/responses/resp_9", headers={"authorization": "Bearer another"})
     assert (found.status_code, gone.status_code) == (200, 200)
-    assert two.paths == [
-        "POST /v1/responses",
-        "GET /v1/responses/resp_9?include=a/b",
-        "DELETE /v1/responses/resp_9",
-    ]
+    assert two.paths == ["POST /v1/responses", "GET /v1/responses/resp_9?include=a/b", "DELETE /v1/responses/resp_9"]
     assert credentials_sent_to(one) == [] and set(credentials_sent_to(two)) == {"Bearer theirs"}
     assert other.status_code == 404, "a response of another client is not found"
 
@@ -115,9 +106,7 @@ def test_unknown_response_needs_upstream_header() -> None:
 def test_request_with_model_goes_to_upstream_of_model() -> None:
     with gateway_with_two_upstreams(json_answer({"input_tokens": 3})) as (served, one, two):
         sent = {"model": "large-2", "input": "Hi"}
-        counted = httpx2.post(
-            f"{served.url}/v1/responses/input_tokens", json=sent, headers=THEIRS, timeout=30
-        )
+        counted = httpx2.post(f"{served.url}/v1/responses/input_tokens", json=sent, headers=THEIRS, timeout=30)
         nobodys = httpx2.post(f"{served.url}/v1/responses/compact", json={}, timeout=30)
     assert counted.json() == {"input_tokens": 3}
     assert (one.headers, credentials_sent_to(two)) == ([], ["Bearer theirs"])
@@ -137,9 +126,7 @@ def test_credentials_go_to_only_upstream_without_key() -> None:
     listing = model_list("small-1")
     with gateway_with_two_upstreams(listing, listing, first={"key": "own"}) as (served, one, two):
         listed = httpx2.get(f"{served.url}/v1/models", headers=THEIRS, timeout=30)
-        named = httpx2.get(
-            f"{served.url}/v1/models", headers={**THEIRS, "x-toolcrib-upstream": "two"}, timeout=30
-        )
+        named = httpx2.get(f"{served.url}/v1/models", headers={**THEIRS, "x-toolcrib-upstream": "two"}, timeout=30)
     assert [entry["id"] for entry in listed.json()["data"]] == ["small-1"]
     assert credentials_sent_to(one) == ["Bearer own"]
     assert credentials_sent_to(two) == ["Bearer theirs", "Bearer theirs"]
@@ -156,11 +143,7 @@ def test_model_is_read_from_its_upstream() -> None:
 
 
 def test_model_list_has_form_of_requested_api() -> None:
-    with gateway_with_two_upstreams(model_list("small-1", "large-1"), api="messages") as (
-        served,
-        one,
-        _,
-    ):
+    with gateway_with_two_upstreams(model_list("small-1", "large-1"), api="messages") as (served, one, _):
         headers = {"anthropic-version": "2023-06-01", "x-api-key": "theirs"}
         listed = httpx2.get(f"{served.url}/v1/models?limit=2", headers=headers, timeout=30)
     assert listed.json() == {
@@ -173,9 +156,11 @@ def test_model_list_has_form_of_requested_api() -> None:
 
 
 def test_failing_upstream_is_left_out_of_model_list() -> None:
-    with gateway_with_two_upstreams(
-        json_answer({"error": {}}, 401), json_answer({"error": {}}, 401)
-    ) as (served, one, two):
+    with gateway_with_two_upstreams(json_answer({"error": {}}, 401), json_answer({"error": {}}, 401)) as (
+        served,
+        one,
+        two,
+    ):
         one.answers.insert(0, model_list("small-1"))
         some = httpx2.get(f"{served.url}/v1/models", timeout=30)
         none = httpx2.get(f"{served.url}/v1/models", timeout=30)
@@ -198,9 +183,7 @@ def start_conversation(url: str, headers: Json, system: str = "Be kind.", model:
     return message
 
 
-def count_messages_sent(
-    url: str, model: ScriptedModel, headers: Json, message: Json, **more: str
-) -> int:
+def count_messages_sent(url: str, model: ScriptedModel, headers: Json, message: Json, **more: str) -> int:
     """Continue after a message, and return the number of messages that the upstream gets."""
     messages = [
         {"role": "system", "content": more.get("system", "Be kind.")},
@@ -208,11 +191,7 @@ def count_messages_sent(
         message,
         {"role": "tool", "tool_call_id": "call_same", "content": "2"},
     ]
-    body = {
-        "model": more.get("requested_model", "m"),
-        "messages": messages,
-        "tools": chat_functions(),
-    }
+    body = {"model": more.get("requested_model", "m"), "messages": messages, "tools": chat_functions()}
     httpx2.post(f"{url}/v1/chat/completions", json=body, headers=headers, timeout=30)
     return len(model.requests[-1].body["messages"])
 
@@ -243,12 +222,8 @@ def test_hidden_messages_are_restored_only_for_owner_and_conversation() -> None:
 
 def test_streamed_response_is_found_by_id_of_first_round() -> None:
     rounds = [
-        streamed_response(
-            "resp_1", {"name": "search_tools", "arguments": '{"query": "exchange rate"}'}
-        ),
-        streamed_response(
-            "resp_2", {"name": "get_exchange_rate", "arguments": '{"currency": "x"}'}
-        ),
+        streamed_response("resp_1", {"name": "search_tools", "arguments": '{"query": "exchange rate"}'}),
+        streamed_response("resp_2", {"name": "get_exchange_rate", "arguments": '{"currency": "x"}'}),
     ]
     with raw_upstream(*rounds, always=stored_response("resp_2")) as model:
         upstream = LlmUpstreamConfig("raw", api="openai", url=model.url, tool_search="on")

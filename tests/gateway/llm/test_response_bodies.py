@@ -43,10 +43,7 @@ def _encode(data: bytes, encoding: bytes) -> bytes:
 )
 def test_encoded_body_can_be_read_decoded_and_raw(run: Run, encoding: bytes, data: bytes) -> None:
     async def work() -> None:
-        async with (
-            wire_server(_encode(data, encoding)) as server,
-            open_upstream(server.url) as upstream,
-        ):
+        async with wire_server(_encode(data, encoding)) as server, open_upstream(server.url) as upstream:
             assert await upstream.read() == TEXT
             response, raw = await upstream.send(), b""
             while chunk := await response.read_raw_chunk():
@@ -66,9 +63,7 @@ def test_encoded_body_can_be_read_decoded_and_raw(run: Run, encoding: bytes, dat
     ],
     ids=["too large", "unknown", "invalid"],
 )
-def test_encoded_body_that_cannot_be_decoded_is_an_error(
-    run: Run, encoding: bytes, data: bytes, message: str
-) -> None:
+def test_encoded_body_that_cannot_be_decoded_is_an_error(run: Run, encoding: bytes, data: bytes, message: str) -> None:
     async def work() -> None:
         async with (
             wire_server(_encode(data, encoding)) as server,
@@ -85,9 +80,7 @@ LARGE = b"x" * 5_000
 
 @loops
 @pytest.mark.parametrize(
-    "response",
-    [response_with_length(LARGE), CHUNKED + encode_chunk(LARGE) + b"0\r\n\r\n"],
-    ids=["length", "chunked"],
+    "response", [response_with_length(LARGE), CHUNKED + encode_chunk(LARGE) + b"0\r\n\r\n"], ids=["length", "chunked"]
 )
 def test_response_over_the_size_limit_is_an_error(run: Run, response: bytes) -> None:
     async def work() -> None:

@@ -37,9 +37,7 @@ ends = st.sampled_from([b"\n", b"\r\n"])
 
 
 @given(st.lists(st.tuples(lines, ends), max_size=20), st.data())
-def test_chunk_boundaries_do_not_matter(
-    parts: list[tuple[bytes, bytes]], data: st.DataObject
-) -> None:
+def test_chunk_boundaries_do_not_matter(parts: list[tuple[bytes, bytes]], data: st.DataObject) -> None:
     sent = b"".join(line + end for line, end in parts)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(sent)), max_size=5)))
     chunks = [sent[a:b] for a, b in zip([0, *cuts], [*cuts, len(sent)], strict=True)]
@@ -50,10 +48,7 @@ def test_chunk_boundaries_do_not_matter(
 
 
 def test_formatted_event_is_parsed_again() -> None:
-    assert read(format_event("ping", b"{}") + format_event("", b"[1]")) == [
-        ("ping", "{}"),
-        ("", "[1]"),
-    ]
+    assert read(format_event("ping", b"{}") + format_event("", b"[1]")) == [("ping", "{}"), ("", "[1]")]
 
 
 def test_incomplete_event_is_buffered() -> None:

@@ -49,15 +49,10 @@ def test_tls_connection_without_http2_is_reused(run: Run, certificate: Certifica
 
 
 @loops
-def test_untrusted_certificate_is_an_error(
-    run: Run, tmp_path: Path, certificate: Certificate
-) -> None:
+def test_untrusted_certificate_is_an_error(run: Run, tmp_path: Path, certificate: Certificate) -> None:
     async def work() -> None:
         untrusted = create_certificate(tmp_path, "127.0.0.2")
-        async with (
-            wire_server(HELLO, untrusted.context()) as server,
-            open_upstream(server.url, retries=2) as upstream,
-        ):
+        async with wire_server(HELLO, untrusted.context()) as server, open_upstream(server.url, retries=2) as upstream:
             with pytest.raises(RequestFailed, match=r"certificate .* trusted") as raised:
                 await upstream.read()
             assert raised.value.status == 502 and not server.requests
@@ -66,16 +61,11 @@ def test_untrusted_certificate_is_an_error(
 
 
 @loops
-def test_certificate_for_another_address_is_an_error(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_certificate_for_another_address_is_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         other = create_certificate(tmp_path, "127.0.0.2")
         monkeypatch.setenv("SSL_CERT_FILE", str(other.file))
-        async with (
-            wire_server(HELLO, other.context()) as server,
-            open_upstream(server.url) as upstream,
-        ):
+        async with wire_server(HELLO, other.context()) as server, open_upstream(server.url) as upstream:
             with pytest.raises(RequestFailed, match=r"127\.0\.0\.1"):
                 await upstream.read()
 
@@ -124,9 +114,7 @@ async def http2_server(certificate: Certificate, requests: list[str]) -> AsyncIt
     config.certfile, config.keyfile = str(certificate.file), str(certificate.key)
     config.errorlog = None
     shutdown = asyncio.Event()
-    server = asyncio.ensure_future(
-        hypercorn.asyncio.serve(app, config, shutdown_trigger=shutdown.wait)
-    )
+    server = asyncio.ensure_future(hypercorn.asyncio.serve(app, config, shutdown_trigger=shutdown.wait))
     try:
         await wait_until(lambda: _is_listening(port))
         yield f"https://127.0.0.1:{port}"

@@ -17,13 +17,7 @@ import uvicorn
 from mcp import Client
 from starlette.types import ASGIApp
 
-from toolcrib.config.settings import (
-    AccessProfile,
-    GatewayConfig,
-    SafetyConfig,
-    ServerConfig,
-    ToolSearchConfig,
-)
+from toolcrib.config.settings import AccessProfile, GatewayConfig, SafetyConfig, ServerConfig, ToolSearchConfig
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
@@ -44,9 +38,7 @@ def script_server(name: str, file: str, *args: str, **options: Any) -> ServerCon
     return ServerConfig(name, command=sys.executable, args=command, **options)
 
 
-def plain_server(
-    name: str, tools: Iterable[Any] = ("echo",), revision: str = "legacy", **spec: Any
-) -> ServerConfig:
+def plain_server(name: str, tools: Iterable[Any] = ("echo",), revision: str = "legacy", **spec: Any) -> ServerConfig:
     """Return the configuration of a well-behaved server; `given` adds configuration fields."""
     options = spec.pop("given", {})
     spec = {"tag": name, "era": revision, "tools": list(tools), **spec}
@@ -54,10 +46,7 @@ def plain_server(
 
 
 def build_config(
-    *servers: ServerConfig,
-    profiles: Iterable[AccessProfile] = (),
-    safety: SafetyConfig = DEFAULT,
-    **search: Any,
+    *servers: ServerConfig, profiles: Iterable[AccessProfile] = (), safety: SafetyConfig = DEFAULT, **search: Any
 ) -> GatewayConfig:
     """Return a configuration with these servers and a store in memory."""
     return GatewayConfig(
@@ -70,9 +59,7 @@ def build_config(
 
 
 @asynccontextmanager
-async def gateway(
-    config: GatewayConfig, *, wait: bool = True, semantic: bool = False
-) -> AsyncIterator[McpRouter]:
+async def gateway(config: GatewayConfig, *, wait: bool = True, semantic: bool = False) -> AsyncIterator[McpRouter]:
     """Run a gateway; yield its router, by default after all servers have started or failed.
 
     Without `semantic` the search is lexical only, because the encoder is slow and has its own tests.
@@ -91,10 +78,7 @@ async def gateway(
 async def wait_for_servers(router: McpRouter) -> None:
     """Wait until every server has started or failed."""
     await wait_until(
-        lambda: all(
-            server.connection or server.failures or server.is_lazy for server in upstreams(router)
-        ),
-        60,
+        lambda: all(server.connection or server.failures or server.is_lazy for server in upstreams(router)), 60
     )
 
 

@@ -25,9 +25,7 @@ from pydantic import AnyHttpUrl
 from starlette.applications import Starlette
 
 
-class AuthorizationServer(
-    OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]
-):
+class AuthorizationServer(OAuthAuthorizationServerProvider[AuthorizationCode, RefreshToken, AccessToken]):
     """Keeps clients, codes and tokens in memory; grants access unless `denies` is set."""
 
     def __init__(self) -> None:
@@ -45,9 +43,7 @@ class AuthorizationServer(
     async def register_client(self, client_info: OAuthClientInformationFull) -> None:
         self.clients[client_info.client_id] = client_info
 
-    async def authorize(
-        self, client: OAuthClientInformationFull, params: AuthorizationParams
-    ) -> str:
+    async def authorize(self, client: OAuthClientInformationFull, params: AuthorizationParams) -> str:
         if self.denies:
             raise AuthorizeError("access_denied", "The user denied access.")
         code = AuthorizationCode(
@@ -74,9 +70,7 @@ class AuthorizationServer(
         del self.codes[authorization_code.code]
         return self._issue_token(client.client_id, authorization_code.scopes)
 
-    async def load_refresh_token(
-        self, client: OAuthClientInformationFull, refresh_token: str
-    ) -> RefreshToken | None:
+    async def load_refresh_token(self, client: OAuthClientInformationFull, refresh_token: str) -> RefreshToken | None:
         return self.refresh.get(refresh_token)
 
     async def exchange_refresh_token(
@@ -97,17 +91,10 @@ class AuthorizationServer(
         access, refresh = secrets.token_urlsafe(24), secrets.token_urlsafe(24)
         self.access[access] = AccessToken(token=access, client_id=client_id, scopes=scopes)
         self.refresh[refresh] = RefreshToken(token=refresh, client_id=client_id, scopes=scopes)
-        return OAuthToken(
-            access_token=access,
-            refresh_token=refresh,
-            expires_in=self.seconds,
-            scope=" ".join(scopes),
-        )
+        return OAuthToken(access_token=access, refresh_token=refresh, expires_in=self.seconds, scope=" ".join(scopes))
 
 
-def build_guarded_app(
-    authority: AuthorizationServer, origin: str, *, registers: bool = True
-) -> Starlette:
+def build_guarded_app(authority: AuthorizationServer, origin: str, *, registers: bool = True) -> Starlette:
     """Return a server with one tool that requires a login."""
 
     async def list_tools(ctx: Any, params: Any) -> types.ListToolsResult:
@@ -117,9 +104,7 @@ def build_guarded_app(
     async def call_tool(ctx: Any, params: Any) -> types.CallToolResult:
         return types.CallToolResult(content=[types.TextContent(text="welcome")])
 
-    server: Server[Any] = Server(
-        "guarded", version="1", on_list_tools=list_tools, on_call_tool=call_tool
-    )
+    server: Server[Any] = Server("guarded", version="1", on_list_tools=list_tools, on_call_tool=call_tool)
     auth = AuthSettings(
         issuer_url=AnyHttpUrl(origin),
         resource_server_url=AnyHttpUrl(f"{origin}/mcp"),
@@ -127,7 +112,5 @@ def build_guarded_app(
         validate_token_resource=False,
     )
     return server.streamable_http_app(
-        auth=auth,
-        auth_server_provider=authority,
-        token_verifier=ProviderTokenVerifier(authority),
+        auth=auth, auth_server_provider=authority, token_verifier=ProviderTokenVerifier(authority)
     )

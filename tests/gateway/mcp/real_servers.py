@@ -50,9 +50,7 @@ class RealServer:
             return {"command": str(self.program(python)), "args": args, **common}
         package = modules / self.package.rpartition("@")[0]
         programs = json.loads((package / "package.json").read_text(encoding="utf-8"))["bin"]
-        program = package / (
-            programs if isinstance(programs, str) else next(iter(programs.values()))
-        )
+        program = package / (programs if isinstance(programs, str) else next(iter(programs.values())))
         return {"command": node_binary(modules), "args": [str(program), *args], **common}
 
     def call_arguments(self, folder: Path) -> dict[str, Any]:
@@ -121,14 +119,9 @@ SERVERS: Final = (
         {"boardId": "none"},
         env={"TRELLO_API_KEY": NO_KEY, "TRELLO_TOKEN": NO_KEY},
     ),
+    RealServer("googlemaps", "@googlemaps/code-assist-mcp@0.2.1", "retrieve-instructions", works=True),
     RealServer(
-        "googlemaps", "@googlemaps/code-assist-mcp@0.2.1", "retrieve-instructions", works=True
-    ),
-    RealServer(
-        "hubspot",
-        "@hubspot/mcp-server@0.4.0",
-        "hubspot-get-user-details",
-        env={"PRIVATE_APP_ACCESS_TOKEN": NO_KEY},
+        "hubspot", "@hubspot/mcp-server@0.4.0", "hubspot-get-user-details", env={"PRIVATE_APP_ACCESS_TOKEN": NO_KEY}
     ),
     RealServer(
         "youtube",
@@ -143,18 +136,8 @@ SERVERS: Final = (
         "excel_describe_sheets",
         {"fileAbsolutePath": f"{FOLDER}/none.xlsx"},
     ),
-    RealServer(
-        "netlify",
-        "@netlify/mcp@1.15.1",
-        "netlify-coding-rules",
-        {"creationType": "serverless"},
-    ),
-    RealServer(
-        "notion",
-        "@notionhq/notion-mcp-server@2.5.2",
-        "API-get-self",
-        env={"NOTION_TOKEN": NO_KEY},
-    ),
+    RealServer("netlify", "@netlify/mcp@1.15.1", "netlify-coding-rules", {"creationType": "serverless"}),
+    RealServer("notion", "@notionhq/notion-mcp-server@2.5.2", "API-get-self", env={"NOTION_TOKEN": NO_KEY}),
     RealServer(
         "supabase",
         "@supabase/mcp-server-postgrest@0.2.0",
@@ -176,22 +159,9 @@ SERVERS: Final = (
         {"query": "how to route", "libraryName": "starlette"},
     ),
     RealServer("vapi", "@vapi-ai/mcp-server@0.0.11", "list_assistants", env={"VAPI_TOKEN": NO_KEY}),
-    RealServer(
-        "airtable", "airtable-mcp-server@1.14.0", "list_bases", env={"AIRTABLE_API_KEY": "pat.1"}
-    ),
-    RealServer(
-        "duckduckgo",
-        "duckduckgo-mcp-server@0.1.2",
-        "duckduckgo_web_search",
-        {"query": "tool search"},
-    ),
-    RealServer(
-        "exa",
-        "exa-mcp-server@3.4.1",
-        "web_search_exa",
-        {"query": "tool search"},
-        env={"EXA_API_KEY": NO_KEY},
-    ),
+    RealServer("airtable", "airtable-mcp-server@1.14.0", "list_bases", env={"AIRTABLE_API_KEY": "pat.1"}),
+    RealServer("duckduckgo", "duckduckgo-mcp-server@0.1.2", "duckduckgo_web_search", {"query": "tool search"}),
+    RealServer("exa", "exa-mcp-server@3.4.1", "web_search_exa", {"query": "tool search"}, env={"EXA_API_KEY": NO_KEY}),
     RealServer("ios", "ios-simulator-mcp@2.1.0", "get_booted_sim_id"),
     RealServer(
         "kubernetes",
@@ -201,34 +171,10 @@ SERVERS: Final = (
         env={"KUBECONFIG": f"{FOLDER}/kubeconfig"},
         works=True,
     ),
-    RealServer(
-        "obsidian",
-        "mcp-obsidian@1.0.0",
-        "search_notes",
-        {"query": "note"},
-        (FOLDER,),
-        works=True,
-    ),
-    RealServer(
-        "searxng",
-        "mcp-searxng@1.16.0",
-        "searxng_instance_info",
-        env={"SEARXNG_URL": "http://127.0.0.1:1"},
-    ),
-    RealServer(
-        "time",
-        "mcp-server-time==2026.10.19",
-        "get_current_time",
-        {"timezone": "UTC"},
-        works=True,
-    ),
-    RealServer(
-        "calculator",
-        "mcp-server-calculator==0.2.1",
-        "calculate",
-        {"expression": "2+3"},
-        works=True,
-    ),
+    RealServer("obsidian", "mcp-obsidian@1.0.0", "search_notes", {"query": "note"}, (FOLDER,), works=True),
+    RealServer("searxng", "mcp-searxng@1.16.0", "searxng_instance_info", env={"SEARXNG_URL": "http://127.0.0.1:1"}),
+    RealServer("time", "mcp-server-time==2026.10.19", "get_current_time", {"timezone": "UTC"}, works=True),
+    RealServer("calculator", "mcp-server-calculator==0.2.1", "calculate", {"expression": "2+3"}, works=True),
 )
 
 

@@ -17,11 +17,7 @@ INITIALIZE = {
     "jsonrpc": "2.0",
     "id": 1,
     "method": "initialize",
-    "params": {
-        "protocolVersion": "2025-11-25",
-        "capabilities": {},
-        "clientInfo": {"name": "tester", "version": "1"},
-    },
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "tester", "version": "1"}},
 }
 INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 LIST_TOOLS = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
@@ -45,9 +41,7 @@ def encode_lines(*messages: dict[str, Any]) -> bytes:
 
 
 def test_client_on_pipes_is_served_until_it_closes_its_end(command: list[str]) -> None:
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()
-    ) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
         assert process.stdin and process.stdout
         results: list[Any] = []
         for message in (INITIALIZE, LIST_TOOLS, CALL):
@@ -71,20 +65,14 @@ def test_requests_can_come_from_a_file(command: list[str], tmp_path: Path) -> No
     requests = tmp_path / "requests"
     requests.write_bytes(encode_lines(INITIALIZE))
     with requests.open("rb") as file:
-        done = subprocess.run(
-            command, stdin=file, capture_output=True, env=environment(), timeout=300
-        )
+        done = subprocess.run(command, stdin=file, capture_output=True, env=environment(), timeout=300)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["result"]["protocolVersion"] == "2025-11-25"
 
 
 def test_client_that_stops_reading_is_not_an_error(command: list[str]) -> None:
     with subprocess.Popen(
-        command,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=environment(),
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
     ) as process:
         assert process.stdin and process.stdout and process.stderr
         process.stdin.write(encode_lines(INITIALIZE))

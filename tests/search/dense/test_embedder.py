@@ -117,9 +117,7 @@ def test_provisional_vectors_are_validated() -> None:
             DenseRanker(wrap(ProvisionalEmbedder((ROWS[:1], np.ones(2, np.bool_))))).fit(OFFICE)
 
 
-@pytest.mark.parametrize(
-    "result", [np.ones((1, 8), complex), [np.ones(8, complex)], [[1j] * 8], [[1, 2j]]]
-)
+@pytest.mark.parametrize("result", [np.ones((1, 8), complex), [np.ones(8, complex)], [[1j] * 8], [[1, 2j]]])
 def test_complex_numbers_are_rejected(result: Any) -> None:
     with pytest.raises(EmbeddingFailed, match=r"not a table of numbers .*complex"):
         validate_vectors(result, 1, "the embedder")

@@ -65,9 +65,7 @@ def test_only_changed_tools_are_encoded(office: Catalog) -> None:
     later = office.with_tools([Tool("umbrella", "Against rain")]).without(["get_weather"])
     updated = index.with_catalog(later)
     assert len(words.read) == 1
-    assert _find(updated, later, "rain") == _find(
-        DenseRanker(TopicEmbedder()).fit(later), later, "rain"
-    )
+    assert _find(updated, later, "rain") == _find(DenseRanker(TopicEmbedder()).fit(later), later, "rain")
     assert "get_weather" not in _find(updated, later, "rain")
     other = Catalog([Tool("sunglasses", "For the sun")])
     assert _find(updated.with_catalog(other), other, "sun") == ["sunglasses"]
@@ -102,9 +100,7 @@ class FixedQueryEmbedder(TopicEmbedder):
         return np.ones((len(texts), len(TOPICS)), np.float32)
 
 
-@pytest.mark.parametrize(
-    "vectors", [np.zeros(3), np.zeros((2, 3)), np.full((1, 3), np.nan), np.zeros((1, 9))]
-)
+@pytest.mark.parametrize("vectors", [np.zeros(3), np.zeros((2, 3)), np.full((1, 3), np.nan), np.zeros((1, 9))])
 def test_invalid_query_vectors_raise_embedding_failed(vectors: Vectors) -> None:
     index = DenseRanker(FixedQueryEmbedder(vectors)).fit(Catalog([Tool("x")]))
     with pytest.raises(EmbeddingFailed, match="the embedder return"):

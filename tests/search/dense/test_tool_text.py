@@ -10,9 +10,7 @@ def _schema(*names: str) -> dict[str, object]:
 
 def test_text_has_server_name_description_and_parameters() -> None:
     tool = Tool("createIssue", "Open an issue.", _schema("repoName"), server="github-mcp-server")
-    assert build_tool_text(tool) == "github create Issue: Open an issue.  (repo Name)".replace(
-        "  ", " "
-    )
+    assert build_tool_text(tool) == "github create Issue: Open an issue.  (repo Name)".replace("  ", " ")
 
 
 def test_title_is_included_if_it_adds_words_to_the_name() -> None:

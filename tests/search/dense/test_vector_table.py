@@ -58,10 +58,7 @@ def test_large_table_finds_the_same_tools_as_an_exact_comparison() -> None:
     large = table(rows)
     assert 0 < large.rescore_count < len(rows) / 10
     exact = np.argsort(-(queries @ rows.T), axis=1)[:, :10]
-    same = [
-        len({*best} & {*find_best(large, query, 10)})
-        for query, best in zip(queries, exact.tolist(), strict=True)
-    ]
+    same = [len({*best} & {*find_best(large, query, 10)}) for query, best in zip(queries, exact.tolist(), strict=True)]
     assert sum(same) == 10 * len(queries)
 
 
@@ -133,10 +130,7 @@ def test_narrow_and_very_wide_tables_are_not_rotated(width: int) -> None:
     assert table.rescore_count == 0
 
 
-@given(
-    st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=400),
-    st.integers(1, 40),
-)
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=400), st.integers(1, 40))
 def test_top_k_scores_are_positive_and_above_the_others(values: list[float], count: int) -> None:
     scores = np.array(values, np.float32)
     slots = top_k(scores, count)
@@ -180,9 +174,7 @@ def test_allowed_tools_are_rescored_before_the_page_is_cut(mode: str) -> None:
     best = [name for name in order if name not in denied]
     assert [hit.tool.name for hit in result] == best[:5]
     # The form of the rights and the limit make no difference.
-    asked = engine.search(
-        "whatever serves", mode=mode, allowed=lambda tool: tool.name not in denied, limit=5
-    )
+    asked = engine.search("whatever serves", mode=mode, allowed=lambda tool: tool.name not in denied, limit=5)
     assert asked.hits == result.hits
     deep = engine.search("whatever serves", mode=mode, limit=300)
     assert [hit.tool.name for hit in deep] == order[:300]
@@ -211,12 +203,8 @@ def test_each_segment_finds_its_tool_in_a_large_table() -> None:
 @pytest.mark.parametrize("scale", [1e30, 1e20, 1e-13, 1e-20, 1e-30])
 def test_vectors_of_any_length_are_normalized(scale: float) -> None:
     rows = np.vstack((3 * vectors(3), np.zeros((1, WIDTH), np.float32)))
-    np.testing.assert_allclose(
-        normalize_vectors(rows * np.float32(scale)), normalize_vectors(rows), atol=1e-6
-    )
-    np.testing.assert_allclose(
-        normalize_vectors(rows[0] * np.float32(scale)), normalize_vectors(rows[0]), atol=1e-6
-    )
+    np.testing.assert_allclose(normalize_vectors(rows * np.float32(scale)), normalize_vectors(rows), atol=1e-6)
+    np.testing.assert_allclose(normalize_vectors(rows[0] * np.float32(scale)), normalize_vectors(rows[0]), atol=1e-6)
     # An extreme vector does not affect the others.
     mixed = normalize_vectors(np.vstack((rows, rows[:1] * np.float32(scale))))
     assert (mixed[:4] == normalize_vectors(rows)).all()

@@ -86,9 +86,7 @@ def test_changed_width_falls_back() -> None:
 
 
 @pytest.mark.parametrize("make", [DenseRanker, _hybrid])
-def test_final_vectors_wider_than_provisional_ones_are_rejected(
-    make: Callable[[ConstantEmbedder], Ranker],
-) -> None:
+def test_final_vectors_wider_than_provisional_ones_are_rejected(make: Callable[[ConstantEmbedder], Ranker]) -> None:
     ranker = FallbackRanker(make(MixedWidthEmbedder()), LexicalRanker())
     engine = SearchEngine(OFFICE, {"meaning": ranker})
     assert [hit.tool.name for hit in engine.search("email somebody")] == ["send_email"]
@@ -103,7 +101,6 @@ def test_changed_width_raises_for_projected_vectors() -> None:
     assert len(index.with_catalog(later).rank(ParsedQuery("any")).slots) == MIN_ROTATED_SLOTS + 1
     embedder.width = PROJECTED_DIMENSIONS
     with pytest.raises(
-        EmbeddingFailed,
-        match=f"{PROJECTED_DIMENSIONS} numbers for tools, .* {2 * PROJECTED_DIMENSIONS} ",
+        EmbeddingFailed, match=f"{PROJECTED_DIMENSIONS} numbers for tools, .* {2 * PROJECTED_DIMENSIONS} "
     ):
         index.with_catalog(later)

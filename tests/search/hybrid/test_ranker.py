@@ -30,9 +30,7 @@ def _names(result: SearchResult) -> list[str]:
     return [hit.tool.name for hit in result]
 
 
-def test_lexical_and_dense_scores_complement_each_other(
-    office: Catalog,
-) -> None:
+def test_lexical_and_dense_scores_complement_each_other(office: Catalog) -> None:
     engine = _engine(office, TopicEmbedder())
     assert _names(engine.search("salesforce"))[0] == "salesforce_query"
     assert _names(engine.search("will there be rain"))[0] == "get_weather"
@@ -49,15 +47,11 @@ def test_reasons_have_lexical_and_dense_shares(office: Catalog) -> None:
     assert engine.explain("salesforce", "get_weather").reasons == ()
 
 
-@pytest.mark.parametrize(
-    "template", ["find me a tool that can {}", '"{}"', "Hi! Could you help me? {}. Thanks a lot!"]
-)
+@pytest.mark.parametrize("template", ["find me a tool that can {}", '"{}"', "Hi! Could you help me? {}. Thanks a lot!"])
 def test_preamble_does_not_change_the_result(office: Catalog, template: str) -> None:
     engine = _engine(office, TopicEmbedder())
     query = "look whether there will be rain"
-    plain, framed = (
-        engine.with_reasons(engine.search(text)) for text in (query, template.format(query))
-    )
+    plain, framed = (engine.with_reasons(engine.search(text)) for text in (query, template.format(query)))
     assert framed.hits == plain.hits
     assert framed.confidence == plain.confidence
     assert framed.hits[0].reasons == plain.hits[0].reasons
@@ -87,16 +81,12 @@ def test_purely_lexical_match_has_a_reason(office: Catalog) -> None:
     assert (hit.reasons[0].field, hit.reasons[0].share) == ("name", 1.0)
 
 
-def test_foreign_query_matches_english_and_its_own_words(
-    office: Catalog,
-) -> None:
+def test_foreign_query_matches_english_and_its_own_words(office: Catalog) -> None:
     engine = _engine(office, TopicEmbedder())
     (hit,) = engine.with_reasons(engine.search("sende die Rechnung per Post", limit=1))
     assert {(reason.term, reason.field) for reason in hit.reasons} >= {("send", "name")}
     spoken = Catalog([Tool("a", "Rechnung stellen"), Tool("b", "Create an invoice")])
-    found = _engine(spoken, TopicEmbedder(), FusionWeights(lexical_base=0.5)).search(
-        "bitte Rechnung stellen", limit=2
-    )
+    found = _engine(spoken, TopicEmbedder(), FusionWeights(lexical_base=0.5)).search("bitte Rechnung stellen", limit=2)
     assert _names(found)[0] == "a"
 
 
@@ -121,9 +111,9 @@ def test_tool_without_the_named_service_gets_less_confidence() -> None:
     assert named.confidence < plain.confidence
     assert _names(named)[0] == "send"
     known = Catalog([Tool("send", "Send an email by post with Hermes")])
-    with_name = _engine(
-        known, TopicEmbedder(), calibration=Calibration(unknown_service_penalty=0.3)
-    ).search("send a letter with Hermes")
+    with_name = _engine(known, TopicEmbedder(), calibration=Calibration(unknown_service_penalty=0.3)).search(
+        "send a letter with Hermes"
+    )
     assert with_name.confidence > named.confidence
     # A stop word is not a name, even if it is capitalized.
     assert engine.search("send a letter OF").hits
@@ -154,9 +144,7 @@ def test_unknown_lowercase_word_can_be_a_service_name() -> None:
     assert engine.search("Send a letter with hermes").confidence < plain
     # Not if it is improbable, known to a tool, excluded, next to a name, or not scored.
     assert engine.search("send a letter as parcel").confidence == plain
-    known = _engine(
-        catalog.with_tools([Tool("hermes", "Call a courier")]), LowercaseServiceEmbedder()
-    )
+    known = _engine(catalog.with_tools([Tool("hermes", "Call a courier")]), LowercaseServiceEmbedder())
     assert known.search("send a letter with hermes").confidence == plain
     assert engine.search("send a letter -hermes").confidence == plain
     beside = engine.search("send a letter to Bob with hermes").confidence

@@ -31,23 +31,12 @@ def index(office: Catalog) -> NameIndex:
         ("Übersetzen", [10], False),
     ],
 )
-def test_name_is_matched_in_every_case_style(
-    index: NameIndex, query: str, slots: list[int], only: bool
-) -> None:
+def test_name_is_matched_in_every_case_style(index: NameIndex, query: str, slots: list[int], only: bool) -> None:
     assert index.match_names(query) == NameMatch(slots, only)
 
 
 @pytest.mark.parametrize(
-    "query",
-    [
-        "send an email",
-        "refund the charge",
-        "search for files",
-        "???",
-        "send_email now",
-        "x",
-        "refund search",
-    ],
+    "query", ["send an email", "refund the charge", "search for files", "???", "send_email now", "x", "refund search"]
 )
 def test_query_with_other_words_is_not_a_name(index: NameIndex, query: str) -> None:
     assert index.match_names(query) is None

@@ -25,9 +25,7 @@ HARBOUR = Catalog(
 def find_scores(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
     ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
-    return {
-        tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
-    }
+    return {tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool}
 
 
 def test_score_is_similarity_plus_a_bonus_per_word() -> None:
@@ -38,9 +36,7 @@ def test_score_is_similarity_plus_a_bonus_per_word() -> None:
 
 
 def test_scores_are_relative_to_the_best_possible_score() -> None:
-    raw = fuzzy.score_haystack(
-        "boat", fuzzy.build_haystack("moor_boat", "Tie a boat to the quay", "After landing")
-    )
+    raw = fuzzy.score_haystack("boat", fuzzy.build_haystack("moor_boat", "Tie a boat to the quay", "After landing"))
     best = find_scores(FuzzyRanker().fit(HARBOUR), "boat")["moor_boat"]
     assert best == pytest.approx(raw / 1.12)
 
@@ -70,9 +66,7 @@ def test_reasons_name_word_and_field_and_add_up() -> None:
 def test_words_explain_a_score_without_spelling_similarity() -> None:
     # difflib ignores frequent letters in long texts, so the similarity can be zero.
     index = FuzzyRanker(1 / 3).fit(Catalog([Tool("log", "tide " * 100)]))
-    assert [reason.share for reason in index.reasons(ParsedQuery("tide"), 0)] == pytest.approx(
-        [1, 0], abs=1e-3
-    )
+    assert [reason.share for reason in index.reasons(ParsedQuery("tide"), 0)] == pytest.approx([1, 0], abs=1e-3)
 
 
 def test_tool_that_does_not_match_has_no_reasons() -> None:
@@ -87,9 +81,7 @@ def test_update_analyzes_only_changed_tools() -> None:
     updated = index.with_catalog(later.with_tools([Tool("row_boat", "Use oars")]))
     assert updated.haystacks[0] is index.haystacks[0]
     for query in ("boat", "iron", "sail"):
-        assert find_scores(updated, query) == find_scores(
-            FuzzyRanker(0.5).fit(updated.catalog), query
-        )
+        assert find_scores(updated, query) == find_scores(FuzzyRanker(0.5).fit(updated.catalog), query)
 
 
 def test_unrelated_catalog_is_analyzed_completely() -> None:

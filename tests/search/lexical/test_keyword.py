@@ -11,26 +11,18 @@ from toolcrib.search.lexical.keyword import KeywordRanker
 from toolcrib.search.query.parser import ParsedQuery
 
 BAKERY = Catalog(
-    [
-        Tool("bake_bread", "Put dough into the oven"),
-        Tool("knead", "Work the dough for bread"),
-        Tool("Bake", "Anything"),
-    ]
+    [Tool("bake_bread", "Put dough into the oven"), Tool("knead", "Work the dough for bread"), Tool("Bake", "Anything")]
 )
 
 
 def find_scores(index: keyword.KeywordIndex, query: str) -> dict[str, float]:
     ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
-    return {
-        tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
-    }
+    return {tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool}
 
 
 def score(query: str, name: str, description: str = "") -> int:
-    return keyword.score_keywords(
-        keyword.parse_keywords(query), keyword.build_texts(name, description)
-    )
+    return keyword.score_keywords(keyword.parse_keywords(query), keyword.build_texts(name, description))
 
 
 @pytest.mark.parametrize(
@@ -63,9 +55,7 @@ def test_exact_name_adds_a_hundred_points_in_any_case_and_quoting() -> None:
 
 def test_scores_are_relative_to_all_terms_in_the_name() -> None:
     index = KeywordRanker().fit(BAKERY)
-    assert find_scores(index, "bake dough") == pytest.approx(
-        {"bake_bread": 4 / 6, "knead": 1 / 6, "Bake": 3 / 6}
-    )
+    assert find_scores(index, "bake dough") == pytest.approx({"bake_bread": 4 / 6, "knead": 1 / 6, "Bake": 3 / 6})
     assert find_scores(index, "knead") == {"knead": 1.0}
 
 
@@ -78,10 +68,7 @@ def test_query_without_terms_finds_nothing(query: str) -> None:
 
 def test_reasons_name_term_and_field_and_add_up() -> None:
     reasons = KeywordRanker().fit(BAKERY).reasons(ParsedQuery("bread oven fish"), 0)
-    assert [(reason.term, reason.field) for reason in reasons] == [
-        ("bread", "name"),
-        ("oven", "description"),
-    ]
+    assert [(reason.term, reason.field) for reason in reasons] == [("bread", "name"), ("oven", "description")]
     exact = KeywordRanker().fit(BAKERY).reasons(ParsedQuery("'bake'"), 2)
     assert [(reason.term, reason.field) for reason in exact] == [("bake", "name"), ("bake", "name")]
     for one in (reasons, exact):
@@ -96,9 +83,7 @@ def test_tool_that_does_not_match_has_no_reasons() -> None:
 
 def test_update_analyzes_only_changed_tools() -> None:
     index = KeywordRanker().fit(BAKERY)
-    later = BAKERY.without(["Bake"]).with_tools(
-        [Tool("knead", "Press"), Tool("slice", "Cut bread")]
-    )
+    later = BAKERY.without(["Bake"]).with_tools([Tool("knead", "Press"), Tool("slice", "Cut bread")])
     updated = index.with_catalog(later)
     assert updated.texts[0] is index.texts[0]
     for query in ("bread", "press", "bake"):
@@ -110,13 +95,9 @@ def test_unrelated_catalog_is_analyzed_completely() -> None:
     assert list(find_scores(KeywordRanker().fit(BAKERY).with_catalog(other), "floor")) == ["sweep"]
 
 
-@given(
-    st.lists(st.sampled_from(["bake", "BREAD", "'dough'", "!"]) | st.text(max_size=6)).map(" ".join)
-)
+@given(st.lists(st.sampled_from(["bake", "BREAD", "'dough'", "!"]) | st.text(max_size=6)).map(" ".join))
 def test_scores_are_above_zero_and_at_most_one(query: str) -> None:
     index = KeywordRanker().fit(BAKERY)
     ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1 for score in ranking.scores.tolist())
-    assert ranking.slots.tolist() == [
-        slot for slot in range(3) if index.reasons(ParsedQuery(query), slot)
-    ]
+    assert ranking.slots.tolist() == [slot for slot in range(3) if index.reasons(ParsedQuery(query), slot)]

@@ -22,9 +22,7 @@ LIBRARY = Catalog(
 def find_scores(index: PrefixIndex, query: str) -> dict[str, float]:
     ranking = index.rank(ParsedQuery(query))
     tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
-    return {
-        tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool
-    }
+    return {tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool}
 
 
 def test_words_are_distinct_and_keep_their_underscores() -> None:
@@ -75,9 +73,7 @@ def test_empty_slot_has_no_reasons() -> None:
 
 def test_update_changes_only_the_words_of_changed_tools() -> None:
     index = PrefixRanker().fit(LIBRARY)
-    later = LIBRARY.without(["Fine"]).with_tools(
-        [Tool("find", "Search"), Tool("sell", "Sell a book")]
-    )
+    later = LIBRARY.without(["Fine"]).with_tools([Tool("find", "Search"), Tool("sell", "Sell a book")])
     updated = index.with_catalog(later)
     assert updated.postings["lending"] is index.postings["lending"]
     assert updated.postings["book"] == (0, 3)
@@ -87,9 +83,7 @@ def test_update_changes_only_the_words_of_changed_tools() -> None:
 
 def test_unrelated_catalog_is_analyzed_completely() -> None:
     other = Catalog([Tool("shelve", "Put books away")])
-    assert find_scores(PrefixRanker().fit(LIBRARY).with_catalog(other), "lend put") == {
-        "shelve": 0.5
-    }
+    assert find_scores(PrefixRanker().fit(LIBRARY).with_catalog(other), "lend put") == {"shelve": 0.5}
 
 
 @given(st.text("abefiklnot _?", max_size=12) | st.text(max_size=12))
@@ -97,6 +91,4 @@ def test_scores_are_above_zero_and_at_most_one(query: str) -> None:
     index = PrefixRanker().fit(LIBRARY)
     ranking = index.rank(ParsedQuery(query))
     assert all(0 < score <= 1 for score in ranking.scores.tolist())
-    assert ranking.slots.tolist() == [
-        slot for slot in range(3) if index.reasons(ParsedQuery(query), slot)
-    ]
+    assert ranking.slots.tolist() == [slot for slot in range(3) if index.reasons(ParsedQuery(query), slot)]

@@ -36,9 +36,7 @@ def index(office: Catalog) -> LexicalIndex:
         ("翻訳", "übersetzen"),
     ],
 )
-def test_words_find_tools_in_any_form_and_field(
-    index: LexicalIndex, query: str, first: str
-) -> None:
+def test_words_find_tools_in_any_form_and_field(index: LexicalIndex, query: str, first: str) -> None:
     assert _find(index, query)[0] == first
 
 
@@ -83,9 +81,7 @@ def test_words_find_tools_in_any_form_and_field(
         ("the^2", set()),
     ],
 )
-def test_query_language_finds_the_expected_tools(
-    index: LexicalIndex, query: str, names: set[str] | int
-) -> None:
+def test_query_language_finds_the_expected_tools(index: LexicalIndex, query: str, names: set[str] | int) -> None:
     found = _find(index, query)
     assert (len(found) if isinstance(names, int) else set(found)) == names
 
@@ -102,11 +98,7 @@ def test_malformed_query_raises_in_strict_and_notes_in_lenient_syntax(office: Ca
         LexicalRanker().fit(office).rank(ParsedQuery("(email"))
     lenient = LexicalRanker(syntax="lenient").fit(office)
     assert set(_find(lenient, "(email")) == {"send_email", "read_email"}
-    assert (
-        lenient.rank(ParsedQuery("(email"))
-        .notes[0]
-        .text.startswith("read as plain words: the parenthesis")
-    )
+    assert lenient.rank(ParsedQuery("(email")).notes[0].text.startswith("read as plain words: the parenthesis")
 
 
 def test_lenient_syntax_reads_and_in_an_uppercase_query_as_a_word(office: Catalog) -> None:
@@ -134,9 +126,7 @@ def test_lenient_syntax_does_not_read_list_numbers_as_parentheses(office: Catalo
     assert lenient.rank(ParsedQuery("send an email)")).notes
 
 
-@pytest.mark.parametrize(
-    "query", ["http://localhost:3000", "issue:12", "email -a", "email -xzf", "+49 170 email"]
-)
+@pytest.mark.parametrize("query", ["http://localhost:3000", "issue:12", "email -a", "email -xzf", "+49 170 email"])
 def test_lenient_syntax_ignores_apparent_operators(office: Catalog, query: str) -> None:
     assert LexicalRanker(syntax="lenient").fit(office).is_unrestricted(ParsedQuery(query))
 
@@ -169,9 +159,7 @@ def test_lenient_syntax_reads_unknown_phrases_as_words(office: Catalog) -> None:
         ("sales", "salesforce_query", "sales → salesforc"),
     ],
 )
-def test_typo_is_corrected_with_a_note(
-    index: LexicalIndex, query: str, first: str, note: str
-) -> None:
+def test_typo_is_corrected_with_a_note(index: LexicalIndex, query: str, first: str, note: str) -> None:
     assert _find(index, query)[0] == first
     assert any(note in other.text for other in index.rank(ParsedQuery(query)).notes)
 
@@ -205,15 +193,8 @@ def test_reasons_add_up_and_name_term_and_field(office: Catalog, index: LexicalI
             assert [r.share for r in reasons] == sorted((r.share for r in reasons), reverse=True)
     slot = office.slot("books___createInvoice")
     assert slot is not None
-    found = {
-        (reason.term, reason.field)
-        for reason in index.reasons(ParsedQuery("bill the customer"), slot)
-    }
-    assert found == {
-        ("bill", "description"),
-        ("customer", "description"),
-        ("customer", "parameter"),
-    }
+    found = {(reason.term, reason.field) for reason in index.reasons(ParsedQuery("bill the customer"), slot)}
+    assert found == {("bill", "description"), ("customer", "description"), ("customer", "parameter")}
     assert index.reasons(ParsedQuery("weather"), slot) == ()
 
 
@@ -228,9 +209,7 @@ def test_leaf_matches_exactly(index: LexicalIndex) -> None:
     assert index.match_leaf(WordNode("the")) is None
 
 
-@pytest.mark.parametrize(
-    "query", ["bill the customer", "emial", "email -send", "email OR", "", "zzqx"]
-)
+@pytest.mark.parametrize("query", ["bill the customer", "emial", "email -send", "email OR", "", "zzqx"])
 def test_scores_by_slot_are_those_of_the_ranking(office: Catalog, query: str) -> None:
     index = LexicalRanker(syntax="lenient").fit(office)
     ranking, spread = index.rank(ParsedQuery(query)), index.score_slots(ParsedQuery(query))
@@ -259,9 +238,7 @@ def test_phrase_of_stop_words_or_longer_than_the_text_finds_nothing() -> None:
     assert _find(index, '"of the"') == []
 
 
-def test_cached_matches_are_bounded_and_correct(
-    office: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_matches_are_bounded_and_correct(office: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.search.lexical.ranker._MAX_CACHED_MATCHES", 2)
     index = LexicalRanker().fit(office)
     for query in ("email message invoice refund weather", "email", "refund", "email"):

@@ -68,9 +68,7 @@ class IndexPair:
 
         scored = evaluate_query(node, match_leaf, np.ones(len(self.texts), np.bool_))
         assert scored is not None
-        return {
-            slot: float(scored.scores[slot]) for slot in np.flatnonzero(scored.matches).tolist()
-        }
+        return {slot: float(scored.scores[slot]) for slot in np.flatnonzero(scored.matches).tolist()}
 
     def their_scores(self, query: str) -> dict[int, float]:
         searcher = self.theirs.searcher()
@@ -94,9 +92,7 @@ def build_pair(seed: int) -> IndexPair:
         is_stop_word=lambda term: False,
     )
     catalog = Catalog(Tool(str(slot), one) for slot, one in enumerate(texts))
-    return IndexPair(
-        texts, LexicalRanker(field_config=field_config, k1=K1).fit(catalog), _tantivy_index(texts)
-    )
+    return IndexPair(texts, LexicalRanker(field_config=field_config, k1=K1).fit(catalog), _tantivy_index(texts))
 
 
 def _tantivy_index(texts: list[str]) -> Any:
@@ -136,9 +132,7 @@ def make_query(rng: Random, texts: list[str], depth: int = 2) -> QueryNode:
         return And((first, *others))
     # The first clause is always positive, so that the query has a term to match.
     kinds = [rng.choice((None, None, Must, Not)) for _ in others]
-    return Or(
-        (first, *(kind(one) if kind else one for kind, one in zip(kinds, others, strict=True)))
-    )
+    return Or((first, *(kind(one) if kind else one for kind, one in zip(kinds, others, strict=True))))
 
 
 def render_for_tantivy(node: QueryNode) -> str:

@@ -21,9 +21,7 @@ def _correct(vocabulary: Vocabulary, word: str) -> list[str]:
 def test_unaccepted_term_does_not_hide_an_accepted_one() -> None:
     vocabulary = _vocabulary(["transcribf", "transcribing"])
     assert _correct(vocabulary, "transcribe") == ["transcribf"]
-    assert vocabulary.find_corrections("transcribi", lambda term: term != "transcribf") == [
-        "transcribing"
-    ]
+    assert vocabulary.find_corrections("transcribi", lambda term: term != "transcribf") == ["transcribing"]
 
 
 # Enough terms that the vocabulary sorts most of them and leaves only the last ones unsorted.
@@ -32,9 +30,7 @@ FILLERS = [f"filler{number}" for number in range(150)]
 
 @pytest.mark.parametrize("before", [[], FILLERS], ids=["fresh", "sorted"])
 @pytest.mark.parametrize("after", [[], ["late"]], ids=["alone", "with a late term"])
-def test_terms_are_found_by_prefix_substring_and_edit_distance(
-    before: list[str], after: list[str]
-) -> None:
+def test_terms_are_found_by_prefix_substring_and_edit_distance(before: list[str], after: list[str]) -> None:
     vocabulary = _vocabulary([*before, "email", "emails", "invoice", "salesforce", "transcribe"])
     assert set(vocabulary.find_by_prefix("em")) == {"email", "emails"}
     for term in after:
@@ -70,9 +66,7 @@ def _misspell(word: str, kind: int, at: int, letter: str) -> str:
 
 
 @given(_words, st.integers(0, 3), st.integers(0, 8), st.sampled_from("abcdé"), st.booleans())
-def test_any_single_edit_is_recognized(
-    word: str, kind: int, at: int, letter: str, is_sorted: bool
-) -> None:
+def test_any_single_edit_is_recognized(word: str, kind: int, at: int, letter: str, is_sorted: bool) -> None:
     misspelled = _misspell(word, kind, at, letter)
     vocabulary = _vocabulary([word, *(FILLERS if is_sorted else ())])
     if len(misspelled) >= 4:

@@ -95,9 +95,7 @@ def test_ordinary_text_is_parsed_as_words(text: str, words: list[str]) -> None:
         ("NOT " * 40 + "a", None, "nested more than 32 deep"),
     ],
 )
-def test_malformed_query_is_rejected_with_position_and_remedy(
-    text: str, position: int | None, message: str
-) -> None:
+def test_malformed_query_is_rejected_with_position_and_remedy(text: str, position: int | None, message: str) -> None:
     with pytest.raises(InvalidQuery, match=message) as caught:
         parse_expression(text)
     assert caught.value.position == position
@@ -126,9 +124,7 @@ def test_plain_words_parser_accepts_any_text() -> None:
 
 def test_every_word_and_phrase_can_be_transformed() -> None:
     query = '+a NOT b name:(c^2 "c") AND * OR git*'
-    uppercase = map_leaves(
-        parse_expression(query), lambda leaf: replace(leaf, text=leaf.text.upper())
-    )
+    uppercase = map_leaves(parse_expression(query), lambda leaf: replace(leaf, text=leaf.text.upper()))
     assert uppercase == parse_expression('+A NOT B name:(C^2 "C") AND * OR GIT*')
 
 

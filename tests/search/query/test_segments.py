@@ -19,10 +19,7 @@ from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_segme
         ("the car is dirty. Wash it. Then sell it.", ("the car is dirty Wash it", "sell it")),
         ("wash the car, then sell it; nobody drives", ("wash the car", "sell it nobody drives")),
         # A label at the start applies to every segment.
-        (
-            "in Jira: open a ticket, then assign it to me",
-            ("in Jira: open a ticket", "in Jira: assign it to me"),
-        ),
+        ("in Jira: open a ticket, then assign it to me", ("in Jira: open a ticket", "in Jira: assign it to me")),
         ("please stop, could you start again?", ("please stop", "could you start again")),
         # A conjunction separates segments without spaces around it; a full stop needs a space.
         ("sort the files/AND/list them", ("sort the files/", "/list them")),
@@ -194,11 +191,7 @@ def test_no_text_is_lost_when_splitting(query: str) -> None:
 
 
 def test_names_are_capitalized_words_except_the_first() -> None:
-    assert find_names("Send it to our Telegram group in Oslo. Then call Bo") == (
-        "Telegram",
-        "Oslo",
-        "Bo",
-    )
+    assert find_names("Send it to our Telegram group in Oslo. Then call Bo") == ("Telegram", "Oslo", "Bo")
     assert find_names("send a mail") == ()
     assert find_names("SEND IT TO OUR TELEGRAM GROUP") == ()
 
@@ -208,23 +201,14 @@ def test_names_are_capitalized_words_except_the_first() -> None:
     [
         ("send an e-mail to Bob", ["send an e-mail to Bob"]),
         ("create an e-book from notes", ["create an e-book from notes"]),
-        (
-            "Find the e-book and send it by e-mail to me",
-            ["Find the e-book", "send it by e-mail to me"],
-        ),
+        ("Find the e-book and send it by e-mail to me", ["Find the e-book", "send it by e-mail to me"]),
         ("cerca un volo e invia una mail", ["cerca un volo", "invia una mail"]),
         (
             "compare option a) with option b) and send the result",
             ["compare option a) with option b)", "send the result"],
         ),
-        (
-            "Step 1: restart server b. Step 2: send an email to Ann",
-            ["restart server b", "send an email to Ann"],
-        ),
-        (
-            "1. Move the file to drive b. 2. Send an email to Ann",
-            ["Move the file to drive b", "Send an email to Ann"],
-        ),
+        ("Step 1: restart server b. Step 2: send an email to Ann", ["restart server b", "send an email to Ann"]),
+        ("1. Move the file to drive b. 2. Send an email to Ann", ["Move the file to drive b", "Send an email to Ann"]),
     ],
 )
 def test_apparent_separator_is_part_of_a_segment(query: str, expected: list[str]) -> None:

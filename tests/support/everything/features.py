@@ -16,11 +16,7 @@ from typing import Any, Final
 import anyio
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    PromptsListChanged,
-    ToolsListChanged,
-)
+from mcp.server.subscriptions import InMemorySubscriptionBus, PromptsListChanged, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -98,9 +94,7 @@ def field(answer: Any, name: str) -> Any:
     return content.get(name) if isinstance(content, dict) else None
 
 
-async def ask_client(
-    ctx: Context, params: types.CallToolRequestParams, request: Result
-) -> tuple[Any, Result | None]:
+async def ask_client(ctx: Context, params: types.CallToolRequestParams, request: Result) -> tuple[Any, Result | None]:
     """Return the client's answer, or the result that asks for it."""
     if is_stateless(ctx):
         responses = input_responses(params).get("asked")
@@ -144,8 +138,7 @@ def elicits(message: str | None, **properties: Mapping[str, Any]) -> Tool:
         text = message or str((params.arguments or {}).get("message"))
         answer, question = await ask_client(ctx, params, form(text, **properties))
         return question or text_result(
-            f"Elicitation completed: action={answer.get('action')}, "
-            f"content={json.dumps(answer.get('content'))}"
+            f"Elicitation completed: action={answer.get('action')}, content={json.dumps(answer.get('content'))}"
         )
 
     return elicit
@@ -172,20 +165,14 @@ def requires_input(
         if responses and state:
             unseal_state(params.request_state)
         text = done(responses)
-        return (
-            text_result(text)
-            if text
-            else input_required(requests, seal_state(state) if state else None)
-        )
+        return text_result(text) if text else input_required(requests, seal_state(state) if state else None)
 
     return ask
 
 
 async def rounds(ctx: Context, params: types.CallToolRequestParams) -> Result:
     if params.request_state is None:
-        return input_required(
-            {"step1": form("Step 1: What is your name?", name=NAME)}, seal_state("1")
-        )
+        return input_required({"step1": form("Step 1: What is your name?", name=NAME)}, seal_state("1"))
     state, responses = unseal_state(params.request_state), input_responses(params)
     if state == "1":
         name = field(responses.get("step1"), "name")
@@ -201,11 +188,7 @@ async def capable(ctx: Context, params: types.CallToolRequestParams) -> Result:
         requests["sampled"] = sampling("Say something")
     if can and can.elicitation:
         requests["elicited"] = form("What is your name?", name=NAME)
-    return (
-        input_required(requests)
-        if requests and not params.input_responses
-        else text_result("nothing to ask")
-    )
+    return input_required(requests) if requests and not params.input_responses else text_result("nothing to ask")
 
 
 async def missing_capability(ctx: Context, params: types.CallToolRequestParams) -> Result:
@@ -252,13 +235,7 @@ def options(*names: str) -> list[Result]:
 IMAGE: Final = {"type": "image", "data": PICTURE, "mimeType": "image/png"}
 DIALECT: Final = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
-    "$defs": {
-        "address": {
-            "$anchor": "addressDef",
-            "type": "object",
-            "properties": {"street": NAME, "city": NAME},
-        }
-    },
+    "$defs": {"address": {"$anchor": "addressDef", "type": "object", "properties": {"street": NAME, "city": NAME}}},
     "properties": {
         "name": NAME,
         "address": {"$ref": "#/$defs/address"},
@@ -291,16 +268,8 @@ def tool(name: str, about: str, run: Tool, schema: Mapping[str, Any] | None = No
 
 tool("test_simple_text", "Says something", always({"type": "text", "text": "Something."}))
 tool("test_image_content", "Shows a picture", always(IMAGE))
-tool(
-    "test_audio_content",
-    "Plays a sound",
-    always({"type": "audio", "data": SOUND, "mimeType": "audio/wav"}),
-)
-tool(
-    "test_embedded_resource",
-    "Hands over a resource",
-    always(resource("test://embedded-resource", "Embedded.")),
-)
+tool("test_audio_content", "Plays a sound", always({"type": "audio", "data": SOUND, "mimeType": "audio/wav"}))
+tool("test_embedded_resource", "Hands over a resource", always(resource("test://embedded-resource", "Embedded.")))
 tool(
     "test_multiple_content_types",
     "Answers in several ways at once",
@@ -316,12 +285,7 @@ tool("test_tool_with_progress", "Tells how far it is", progress)
 tool("test_error_handling", "Fails", failing)
 tool("test_reconnection", "Closes its stream before it answers", reconnection)
 tool("test_sampling", "Asks the client's model", sample, {"properties": {"prompt": NAME}})
-tool(
-    "test_elicitation",
-    "Asks the user",
-    elicits(None, username=NAME, email=NAME),
-    {"properties": {"message": NAME}},
-)
+tool("test_elicitation", "Asks the user", elicits(None, username=NAME, email=NAME), {"properties": {"message": NAME}})
 tool("test_streaming_elicitation", "Asks the user", elicits("Who are you?", name=NAME))
 tool(
     "test_elicitation_sep1034_defaults",
@@ -331,11 +295,7 @@ tool(
         name={"type": "string", "default": "John Doe"},
         age={"type": "integer", "default": 30},
         score={"type": "number", "default": 95.5},
-        status={
-            "type": "string",
-            "enum": ["active", "inactive", "pending"],
-            "default": "active",
-        },
+        status={"type": "string", "enum": ["active", "inactive", "pending"], "default": "active"},
         verified={"type": "boolean", "default": True},
     ),
 )
@@ -351,10 +311,7 @@ tool(
             "enum": ["opt1", "opt2", "opt3"],
             "enumNames": ["Option One", "Option Two", "Option Three"],
         },
-        untitledMulti={
-            "type": "array",
-            "items": {"type": "string", "enum": ["option1", "option2", "option3"]},
-        },
+        untitledMulti={"type": "array", "items": {"type": "string", "enum": ["option1", "option2", "option3"]}},
         titledMulti={"type": "array", "items": {"anyOf": options("value1", "value2", "value3")}},
     ),
 )
@@ -369,9 +326,7 @@ tool(
     requires_input(
         ASK_NAME,
         lambda responses: (
-            f"Hello, {name}!"
-            if isinstance(name := field(responses.get("user_name"), "name"), str)
-            else None
+            f"Hello, {name}!" if isinstance(name := field(responses.get("user_name"), "name"), str) else None
         ),
     ),
 )
@@ -381,9 +336,7 @@ tool(
     requires_input(
         {"capital_question": sampling("What is the capital of France?")},
         lambda responses: (
-            json.dumps(responses["capital_question"].get("content"))
-            if "capital_question" in responses
-            else None
+            json.dumps(responses["capital_question"].get("content")) if "capital_question" in responses else None
         ),
     ),
 )
@@ -393,25 +346,19 @@ tool(
     requires_input(
         {"client_roots": ROOTS},
         lambda responses: (
-            json.dumps(responses["client_roots"].get("roots"), default=str)
-            if "client_roots" in responses
-            else None
+            json.dumps(responses["client_roots"].get("roots"), default=str) if "client_roots" in responses else None
         ),
     ),
 )
 tool(
     "test_input_required_result_request_state",
     "Has the client keep a state",
-    requires_input(
-        CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "asked"
-    ),
+    requires_input(CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "asked"),
 )
 tool(
     "test_input_required_result_tampered_state",
     "Has the client keep a state",
-    requires_input(
-        CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "sealed"
-    ),
+    requires_input(CONFIRM, lambda responses: "state-ok" if "confirm" in responses else None, "sealed"),
 )
 tool(
     "test_input_required_result_multiple_inputs",

@@ -54,9 +54,7 @@ def reply(id: Any, result: Json) -> None:
 
 
 def text(message_text: object) -> Json:
-    words = (
-        message_text if isinstance(message_text, str) else json.dumps(message_text, sort_keys=True)
-    )
+    words = message_text if isinstance(message_text, str) else json.dumps(message_text, sort_keys=True)
     return {"content": [{"type": "text", "text": words}]}
 
 
@@ -111,9 +109,7 @@ def call(id: Any, params: Json) -> None:
         reply(id, text("done"))
     elif name == "log":
         for level in ("debug", "error"):
-            send(
-                {"method": "notifications/message", "params": {"level": level, "data": SPEC["tag"]}}
-            )
+            send({"method": "notifications/message", "params": {"level": level, "data": SPEC["tag"]}})
         reply(id, text("logged"))
     elif name == "error":
         send({"id": id, "error": {"code": -32050, "message": "no", "data": {"why": "because"}}})
@@ -175,9 +171,7 @@ def answer(name: str, arguments: Json, params: Json) -> Json:
 def ask(id: Any, params: Json, arguments: Json) -> None:
     if not MODERN:
         WAITING["asked"] = id
-        send(
-            {"id": "asked", "method": arguments["method"], "params": arguments.get("params") or {}}
-        )
+        send({"id": "asked", "method": arguments["method"], "params": arguments.get("params") or {}})
     elif "inputResponses" in params:
         reply(id, text([params["inputResponses"], params.get("requestState")]))
     else:

@@ -82,10 +82,7 @@ class ScriptedModel:
         return self
 
     def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        fault: BaseException | None,
-        trace: TracebackType | None,
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._server.shutdown()
         self._server.server_close()

@@ -75,9 +75,7 @@ class Turn:
         """Return the turn with an id for every call."""
         return Turn(
             *(
-                ToolCall(part.name, part.arguments, part.id or new_id())
-                if isinstance(part, ToolCall)
-                else part
+                ToolCall(part.name, part.arguments, part.id or new_id()) if isinstance(part, ToolCall) else part
                 for part in self.parts
             ),
             stop=self.stop,

@@ -23,9 +23,7 @@ def replace_file(path: Path, content: bytes, expected: bytes | None) -> None:
     """
     try:
         resolve_links(path).parent.mkdir(parents=True, exist_ok=True)
-        write_file_atomically(
-            path, content, mode=PRIVATE_MODE, check=lambda: _check_unchanged(path, expected)
-        )
+        write_file_atomically(path, content, mode=PRIVATE_MODE, check=lambda: _check_unchanged(path, expected))
     except OSError as error:
         raise _write_error(path, error) from error
 

@@ -10,11 +10,7 @@ from typing import Any, Literal
 
 from toolcrib.config.clients.file_writes import encode_like
 from toolcrib.config.clients.locations import SERVERS, ClientFile, HostSystem, list_client_files
-from toolcrib.config.clients.translation import (
-    DiscoveredServer,
-    starts_toolcrib,
-    translate_entry,
-)
+from toolcrib.config.clients.translation import DiscoveredServer, starts_toolcrib, translate_entry
 from toolcrib.config.jsonc import parse_jsonc, set_member
 from toolcrib.config.loader import EXPECTED_CONTENT, parse_document
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
@@ -56,9 +52,7 @@ class ImportPlan:
     servers: tuple[ImportedServer, ...]
 
 
-def discover_servers(
-    system: HostSystem, clients: Iterable[str] = (), all_projects: bool = False
-) -> ClientDiscovery:
+def discover_servers(system: HostSystem, clients: Iterable[str] = (), all_projects: bool = False) -> ClientDiscovery:
     """Return the servers in the files of these clients, or of all clients.
 
     Claude Code keeps the servers of many projects in one file; only those of the current project
@@ -149,9 +143,7 @@ def parse_toml(file: str, text: str) -> dict[str, object]:
         raise InvalidConfig(f"{file}: not valid TOML: {error}") from error
 
 
-def plan_import(
-    path: Path, discovered: Iterable[DiscoveredServer], environment: Mapping[str, str]
-) -> ImportPlan:
+def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment: Mapping[str, str]) -> ImportPlan:
     """Return our file with the servers added; keep existing entries and rename on a name clash.
 
     Raises `InvalidConfig` if the file is invalid before or after the import.

@@ -44,9 +44,7 @@ class DiscoveredServer:
     error: str = ""
 
 
-def translate_entry(
-    source: ClientFile, name: str, entry: object, system: HostSystem
-) -> DiscoveredServer:
+def translate_entry(source: ClientFile, name: str, entry: object, system: HostSystem) -> DiscoveredServer:
     """Return a client's entry in our format."""
     if not isinstance(entry, Mapping):
         return DiscoveredServer(source, name, {}, error="it is not an object")

@@ -57,9 +57,7 @@ class RestorePlan:
     is_exact: bool
 
 
-def plan_rewrite(
-    source: ClientFile, sections: Mapping[JsonPath, Collection[str]], command: list[str]
-) -> RewritePlan:
+def plan_rewrite(source: ClientFile, sections: Mapping[JsonPath, Collection[str]], command: list[str]) -> RewritePlan:
     """Plan to remove servers from sections of a file and to add our entry to its first section.
 
     Raises `InvalidConfig` if the layout of the file does not allow it.
@@ -114,9 +112,7 @@ def apply_restore(plan: RestorePlan) -> None:
     plan.backup.unlink()
 
 
-def _undo_rewrite(
-    source: ClientFile, sections: list[JsonPath], current: bytes, saved: bytes
-) -> bytes:
+def _undo_rewrite(source: ClientFile, sections: list[JsonPath], current: bytes, saved: bytes) -> bytes:
     text, old_text = _decode_content(source.path, current), _decode_content(source.path, saved)
     entry = _parse_section(source, source.section, text).get(ENTRY_NAME)
     kept = {path: dict(_parse_section(source, path, text)) for path in sections}
@@ -124,9 +120,7 @@ def _undo_rewrite(
         del kept[source.section][ENTRY_NAME]
     removed = {
         path: {
-            name: server
-            for name, server in _parse_section(source, path, old_text).items()
-            if name not in kept[path]
+            name: server for name, server in _parse_section(source, path, old_text).items() if name not in kept[path]
         }
         for path in sections
     }
@@ -148,17 +142,12 @@ def _undo_rewrite(
 
 
 def _rewrite_text(
-    source: ClientFile,
-    text: str,
-    sections: Mapping[JsonPath, Collection[str]],
-    entry: dict[str, Any],
+    source: ClientFile, text: str, sections: Mapping[JsonPath, Collection[str]], entry: dict[str, Any]
 ) -> str:
     existing = _parse_section(source, source.section, text).get(ENTRY_NAME)
     removed_names = sections.get(source.section, ())
     if existing is not None and not starts_toolcrib(existing) and ENTRY_NAME not in removed_names:
-        raise InvalidConfig(
-            f"{source.path}: there is another server called {ENTRY_NAME}; rename it, and try again"
-        )
+        raise InvalidConfig(f"{source.path}: there is another server called {ENTRY_NAME}; rename it, and try again")
     after = text
     for path, names in sections.items():
         after = _remove_servers(source, after, path, names)

@@ -59,10 +59,7 @@ class ResponseHeaders:
 
     def render(self, **counts: int) -> list[tuple[str, str]]:
         """Return the `x-toolcrib-` headers, with further counts by name."""
-        headers = [
-            (UPSTREAM_HEADER, sanitize_header_value(self.upstream)),
-            ("x-toolcrib-treatment", self.treatment),
-        ]
+        headers = [(UPSTREAM_HEADER, sanitize_header_value(self.upstream)), ("x-toolcrib-treatment", self.treatment)]
         if self.treatment in ("search", "transparent"):
             headers += [
                 ("x-toolcrib-tools", str(self.tool_count)),
@@ -116,8 +113,7 @@ class HttpExchange:
         self._raw_path = raw_path.decode("latin-1")
         self.query: str = scope["query_string"].decode("latin-1")
         self.headers: list[tuple[str, str]] = [
-            (name.decode("latin-1").lower(), value.decode("latin-1"))
-            for name, value in scope["headers"]
+            (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
         ]
         self.principal: Any = scope.get("state", {}).get("principal")
         self.body = body
@@ -136,18 +132,14 @@ class HttpExchange:
         decoded = unquote(self._raw_path)
         segments = decoded.replace("\\", "/").split("/")
         if {".", ".."} & set(segments) or not decoded.isprintable():
-            raise RequestFailed(
-                "the path must not contain `.` or `..` segments or control characters", 400
-            )
+            raise RequestFailed("the path must not contain `.` or `..` segments or control characters", 400)
         return f"{self._raw_path}?{self.query}" if self.query else self._raw_path
 
     def get_header(self, name: str) -> str:
         """Return the first value of a header, or an empty string."""
         return next((value for header, value in self.headers if header == name), "")
 
-    async def send_response(
-        self, status: int, headers: Iterable[tuple[str, str]], body: bytes
-    ) -> None:
+    async def send_response(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         """Send a complete response."""
         await self._send_head(status, [*headers, ("content-length", str(len(body)))])
         await self._send({"type": "http.response.body", "body": body})
@@ -178,17 +170,13 @@ class HttpExchange:
         if self._ping_task is not None:
             self._ping_task.cancel()
 
-    def _schedule_check(
-        self, task: asyncio.Task[Any] | None, write_count: int, since: float
-    ) -> None:
+    def _schedule_check(self, task: asyncio.Task[Any] | None, write_count: int, since: float) -> None:
         # A periodic check costs less than a timer for every chunk.
         self._check_timer = asyncio.get_running_loop().call_later(
             CHECK_INTERVAL_SECONDS, self._check_progress, task, write_count, since
         )
 
-    def _check_progress(
-        self, task: asyncio.Task[Any] | None, write_count: int, since: float
-    ) -> None:
+    def _check_progress(self, task: asyncio.Task[Any] | None, write_count: int, since: float) -> None:
         """Send a ping to a silent stream, or cancel the task of a stalled one."""
         now = asyncio.get_running_loop().time()
         if self._write_count != write_count:
@@ -208,9 +196,7 @@ class HttpExchange:
 
     async def _send_head(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         self.has_started = True
-        encoded = [
-            (name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers
-        ]
+        encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
@@ -220,12 +206,7 @@ Handler = Callable[[HttpExchange], Awaitable[None]]
 class LlmEndpoint:
     """An ASGI application that calls a handler and renders its errors in the API's format."""
 
-    def __init__(
-        self,
-        handler: Handler,
-        render_error: ErrorRenderer,
-        max_body_bytes: int = MAX_BODY_BYTES,
-    ) -> None:
+    def __init__(self, handler: Handler, render_error: ErrorRenderer, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         self._handler = handler
         self._render_error = render_error
         self._max_body_bytes = max_body_bytes

@@ -23,12 +23,7 @@ from toolcrib.gateway.llm.endpoint import (
     Treatment,
     sanitize_header_value,
 )
-from toolcrib.gateway.llm.json_body import (
-    LARGE_BODY_BYTES,
-    parse_request_body,
-    parse_upstream_body,
-    serialize_json,
-)
+from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
 from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, LlmUpstreams, build_upstream_headers
@@ -91,9 +86,7 @@ class LlmRequest:
         """
         messages = self.body.get(history) or []
         lists = (self.body.get("tools") or [], [] if isinstance(messages, str) else messages)
-        return all(
-            isinstance(each, list) and len(dicts_or_empty(each)) == len(each) for each in lists
-        )
+        return all(isinstance(each, list) and len(dicts_or_empty(each)) == len(each) for each in lists)
 
     def uses_native_search(self, provider: Provider) -> bool:
         """Return whether the model's own provider searches, so that the request is not changed."""
@@ -161,9 +154,7 @@ class LlmGateway:
         """Run work that may take long in a search thread."""
         return await asyncio.get_running_loop().run_in_executor(self._search_threads, work)
 
-    async def get_tool_index(
-        self, entries: Entries, build: Callable[[], Index], *settings: Hashable
-    ) -> Index:
+    async def get_tool_index(self, entries: Entries, build: Callable[[], Index], *settings: Hashable) -> Index:
         """Return the index of a list of tools, from the cache or built in a thread.
 
         `settings` are everything else that `build` depends on.
@@ -201,9 +192,7 @@ class LlmGateway:
         """Refuse a request with more tools than the limit."""
         count, limit = len(request.tool_entries), self.settings.max_tools
         if count > limit:
-            raise RequestFailed(
-                f"the request has {count:,} tools; the limit is {limit:,}", param="tools"
-            )
+            raise RequestFailed(f"the request has {count:,} tools; the limit is {limit:,}", param="tools")
 
     def report_request(self, headers: ResponseHeaders) -> None:
         """Report what is done for a request to the callback."""
@@ -221,16 +210,10 @@ class LlmGateway:
             if name in (upstream.name, sanitize_header_value(upstream.name)):
                 return upstream
         names = ", ".join(upstream.name for upstream in upstreams)
-        raise RequestFailed(
-            f"{UPSTREAM_HEADER}: there is no upstream {name[:100]!r}; the upstreams are {names}",
-            404,
-        )
+        raise RequestFailed(f"{UPSTREAM_HEADER}: there is no upstream {name[:100]!r}; the upstreams are {names}", 404)
 
     async def forward_request(
-        self,
-        request: LlmRequest,
-        treatment: Treatment,
-        observer: ResponseObserver | None = None,
+        self, request: LlmRequest, treatment: Treatment, observer: ResponseObserver | None = None
     ) -> None:
         """Forward a request that needs no tool search."""
         headers = ResponseHeaders(request.upstream.name, treatment)
@@ -284,9 +267,7 @@ class LlmGateway:
         finally:
             await response.close()
 
-    def _resolve_switch(
-        self, exchange: HttpExchange, upstream: LlmUpstreamConfig
-    ) -> LlmSearchSwitch:
+    def _resolve_switch(self, exchange: HttpExchange, upstream: LlmUpstreamConfig) -> LlmSearchSwitch:
         """Return the tool search setting: of the header, else of the key, else of the upstream."""
         switch = exchange.get_header(TOOL_SEARCH_HEADER).strip().lower()
         if not switch:
@@ -300,9 +281,7 @@ class LlmGateway:
 
 def request_owner(exchange: HttpExchange) -> tuple[str, ...]:
     """Return what identifies the client: its gateway key and the credentials for the upstream."""
-    credentials = sorted(
-        f"{name} {value}" for name, value in exchange.headers if name in CREDENTIAL_HEADERS
-    )
+    credentials = sorted(f"{name} {value}" for name, value in exchange.headers if name in CREDENTIAL_HEADERS)
     principal = exchange.principal
     name, profile = getattr(principal, "name", ""), getattr(principal, "profile", None)
     return (name, profile or "", *credentials)

@@ -20,11 +20,7 @@ import httpx2
 from yarl import URL
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.http_messages import (
-    UpstreamOrigin,
-    UpstreamRequest,
-    UpstreamResponse,
-)
+from toolcrib.gateway.llm.http_messages import UpstreamOrigin, UpstreamRequest, UpstreamResponse
 
 # Requests to all upstreams at the same time; further ones wait for a connection.
 MAX_CONNECTIONS: Final = 2048
@@ -88,9 +84,7 @@ class _AiohttpClient:
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_mark_connection_reused)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS, ssl=tls or True
-            ),
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS, ssl=tls or True),
             request_class=_CheckedRequest,
             trace_configs=[trace],
             auto_decompress=False,
@@ -112,9 +106,7 @@ class _AiohttpClient:
                 headers=[(name, _utf8_header(value)) for name, value in request.build_headers()],
                 data=request.body or None,
                 allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(
-                    connect=upstream.connect_seconds, sock_read=upstream.read_seconds
-                ),
+                timeout=aiohttp.ClientTimeout(connect=upstream.connect_seconds, sock_read=upstream.read_seconds),
                 trace_request_ctx=connection_marks,
             )
         except (aiohttp.ClientError, TimeoutError) as error:
@@ -145,15 +137,9 @@ class _CheckedRequest(aiohttp.ClientRequest):
 
 class _AiohttpResponse(UpstreamResponse):
     def __init__(
-        self,
-        request: UpstreamRequest,
-        response: aiohttp.ClientResponse,
-        discard_tasks: set[asyncio.Task[None]],
+        self, request: UpstreamRequest, response: aiohttp.ClientResponse, discard_tasks: set[asyncio.Task[None]]
     ) -> None:
-        headers = [
-            (name.decode("latin-1").lower(), value.decode("latin-1"))
-            for name, value in response.raw_headers
-        ]
+        headers = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in response.raw_headers]
         super().__init__(request, response.status, headers)
         self._response = response
         self._discard_tasks = discard_tasks
@@ -241,9 +227,7 @@ class _HttpxClients:
 
 
 class _HttpxResponse(UpstreamResponse):
-    def __init__(
-        self, request: UpstreamRequest, response: httpx2.Response, client: _HttpxClient
-    ) -> None:
+    def __init__(self, request: UpstreamRequest, response: httpx2.Response, client: _HttpxClient) -> None:
         super().__init__(request, response.status_code, list(response.headers.multi_items()))
         self.is_http1 = response.http_version != "HTTP/2"
         self._response = response
@@ -303,14 +287,9 @@ def _build_httpx_request(client: httpx2.AsyncClient, request: UpstreamRequest) -
     return client.build_request(
         request.method,
         str(_build_url(request)),
-        headers=[
-            (name.encode("latin-1"), value.encode("latin-1"))
-            for name, value in request.build_headers()
-        ],
+        headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.build_headers()],
         content=request.body or None,
-        timeout=httpx2.Timeout(
-            upstream.read_seconds, connect=upstream.connect_seconds, pool=upstream.connect_seconds
-        ),
+        timeout=httpx2.Timeout(upstream.read_seconds, connect=upstream.connect_seconds, pool=upstream.connect_seconds),
     )
 
 
@@ -319,11 +298,7 @@ async def _mark_connection_reused(session: object, context: Any, params: object)
 
 
 def _translate_error(
-    request: UpstreamRequest,
-    error: Exception,
-    *,
-    has_response: bool = False,
-    is_stale: bool = False,
+    request: UpstreamRequest, error: Exception, *, has_response: bool = False, is_stale: bool = False
 ) -> RequestFailed:
     """Return the error for the client. It never contains the URL, which may include a secret."""
     upstream = request.upstream
@@ -352,9 +327,7 @@ def _translate_error(
 
 def _protocol_error(request: UpstreamRequest, reason: str) -> RequestFailed:
     return RequestFailed(
-        f"upstream {request.upstream.name!r} does not speak HTTP as it should ({reason}); is its "
-        "address right?",
-        502,
+        f"upstream {request.upstream.name!r} does not speak HTTP as it should ({reason}); is its address right?", 502
     )
 
 

@@ -80,8 +80,7 @@ class UpstreamRequest:
             return _parse_origin(self.upstream.url)
         except ValueError:
             raise RequestFailed(
-                f"the address of upstream {self.upstream.name!r} cannot be read; correct its `url`",
-                502,
+                f"the address of upstream {self.upstream.name!r} cannot be read; correct its `url`", 502
             ) from None
 
     @property

@@ -17,9 +17,7 @@ MAX_BRACKETS: Final = 1_000_000
 def parse_request_body(data: bytes) -> dict[str, Any]:
     """Return the JSON object of a client's request."""
     if _count_brackets(data) > MAX_BRACKETS:
-        raise RequestFailed(
-            f"the request has more than {MAX_BRACKETS:,} brackets; send fewer tools", 413
-        )
+        raise RequestFailed(f"the request has more than {MAX_BRACKETS:,} brackets; send fewer tools", 413)
     try:
         body = from_json(data, cache_strings="keys")
     except ValueError as error:

@@ -46,19 +46,14 @@ def build_llm_routes(gateway: LlmGateway) -> list[Route]:
     responses = ResponsesEndpoint(gateway)
     handlers: dict[str, tuple[Handler, ErrorRenderer]] = {
         "/v1/messages": (partial(messages.create_message, gateway), render_messages_error),
-        "/v1/messages/count_tokens": (
-            partial(messages.count_tokens, gateway),
-            render_messages_error,
-        ),
+        "/v1/messages/count_tokens": (partial(messages.count_tokens, gateway), render_messages_error),
         "/v1/chat/completions": (partial(create_completion, gateway), render_openai_error),
         "/v1/responses": (responses.create_response, render_openai_error),
     }
     stored_responses = LlmEndpoint(responses.handle_stored, render_openai_error, limit)
     uses_openai = bool(gateway.settings.upstreams) and gateway.settings.upstreams[0].api == "openai"
     models = LlmEndpoint(
-        partial(list_models, gateway),
-        render_openai_error if uses_openai else render_messages_error,
-        limit,
+        partial(list_models, gateway), render_openai_error if uses_openai else render_messages_error, limit
     )
     return [
         *(
@@ -92,9 +87,7 @@ async def list_models(gateway: LlmGateway, exchange: HttpExchange) -> None:
     if upstream is not None:
         await gateway.forward(exchange, upstream, ResponseHeaders(upstream.name, "off"))
         return
-    results = await asyncio.gather(
-        *(_fetch_models(gateway, exchange, each, upstreams) for each in upstreams)
-    )
+    results = await asyncio.gather(*(_fetch_models(gateway, exchange, each, upstreams) for each in upstreams))
     lists = [models for models in results if models is not None]
     if not lists:
         names = ", ".join(repr(each.name) for each in upstreams)
@@ -108,9 +101,7 @@ async def list_models(gateway: LlmGateway, exchange: HttpExchange) -> None:
     await exchange.send_response(200, [("content-type", "application/json")], body)
 
 
-def _upstreams_of_client_api(
-    gateway: LlmGateway, exchange: HttpExchange
-) -> list[LlmUpstreamConfig]:
+def _upstreams_of_client_api(gateway: LlmGateway, exchange: HttpExchange) -> list[LlmUpstreamConfig]:
     """Return the upstreams of the client's API, or of the first configured one."""
     api: LlmApi = "messages" if exchange.get_header("anthropic-version") else "openai"
     upstreams = list(gateway.settings.upstreams)
@@ -122,18 +113,13 @@ def _upstreams_of_client_api(
 
 
 async def _fetch_models(
-    gateway: LlmGateway,
-    exchange: HttpExchange,
-    upstream: LlmUpstreamConfig,
-    upstreams: list[LlmUpstreamConfig],
+    gateway: LlmGateway, exchange: HttpExchange, upstream: LlmUpstreamConfig, upstreams: list[LlmUpstreamConfig]
 ) -> list[dict[str, Any]] | None:
     """Return the models that are routed to an upstream, or None if it does not list them."""
     client_headers = exchange.headers
     if sum(not each.key for each in upstreams) > 1:
         # The client's key could be for any of these upstreams, so none receives it.
-        client_headers = [
-            (name, value) for name, value in client_headers if name not in CREDENTIAL_HEADERS
-        ]
+        client_headers = [(name, value) for name, value in client_headers if name not in CREDENTIAL_HEADERS]
     target = f"{MODELS_PATH}?limit=1000" if upstream.api == "messages" else MODELS_PATH
     try:
         async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
@@ -162,9 +148,4 @@ def _render_model_list(api: LlmApi, models: list[dict[str, Any]]) -> dict[str, A
     if api == "openai":
         return {"object": "list", "data": models}
     ids = [model["id"] for model in models]
-    return {
-        "data": models,
-        "has_more": False,
-        "first_id": ids[0] if ids else None,
-        "last_id": ids[-1] if ids else None,
-    }
+    return {"data": models, "has_more": False, "first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}

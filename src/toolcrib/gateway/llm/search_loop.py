@@ -186,11 +186,7 @@ class _SearchLoop:
     """The rounds of one request."""
 
     def __init__(
-        self,
-        gateway: LlmGateway,
-        request: LlmRequest,
-        rewriter: RequestRewriter,
-        headers: ResponseHeaders,
+        self, gateway: LlmGateway, request: LlmRequest, rewriter: RequestRewriter, headers: ResponseHeaders
     ) -> None:
         self._gateway = gateway
         self._exchange = request.exchange
@@ -208,9 +204,7 @@ class _SearchLoop:
                 await self._send(response, data)
                 return False
             reply = await self._gateway.parse_upstream_body(data)
-            answer = await self._run(
-                partial(rewriter.handle_reply, reply), rewriter.has_searches(reply)
-            )
+            answer = await self._run(partial(rewriter.handle_reply, reply), rewriter.has_searches(reply))
             if answer is not None:
                 counts = {"rounds": rewriter.rounds, "searches": rewriter.searches}
                 await self._send(response, serialize_json(answer), **counts)
@@ -229,9 +223,7 @@ class _SearchLoop:
                 finally:
                     await response.close()
                 events = await self._run(stream.finish_round, stream.has_final_searches)
-                await self._write(
-                    stream, events, stream.encode_end() if stream.is_complete else b""
-                )
+                await self._write(stream, events, stream.encode_end() if stream.is_complete else b"")
         except RequestFailed as error:
             if not exchange.has_started:
                 raise
@@ -275,9 +267,7 @@ class _SearchLoop:
                 raise RequestFailed("the upstream did not answer with a stream of events", 502)
             await self._send(response, data)
             return False
-        error = RequestFailed(
-            f"the upstream answered with status {response.status}; try again", response.status
-        )
+        error = RequestFailed(f"the upstream answered with status {response.status}; try again", response.status)
         await self._exchange.write(stream.encode_error(error, _parse_error(data)))
         await self._exchange.end_response()
         return False

@@ -169,9 +169,7 @@ class ToolIndex:
 
     def count_saved_tokens(self, revealed: Iterable[str] = ()) -> int:
         """Return an estimate of the tokens of the deferred tools that are not revealed."""
-        return self._deferred_tokens - sum(
-            estimate_entry_tokens(self.deferred[id].wire_entry) for id in revealed
-        )
+        return self._deferred_tokens - sum(estimate_entry_tokens(self.deferred[id].wire_entry) for id in revealed)
 
     @cached_property
     def _deferred_tokens(self) -> int:
@@ -267,12 +265,7 @@ class ToolIndexCache(Generic[Value]):
     It is limited by the number of values, and by the tools and bytes of all lists together.
     """
 
-    def __init__(
-        self,
-        max_values: int,
-        max_tools: int = MAX_CACHED_TOOLS,
-        max_bytes: int = MAX_CACHED_BYTES,
-    ) -> None:
+    def __init__(self, max_values: int, max_tools: int = MAX_CACHED_TOOLS, max_bytes: int = MAX_CACHED_BYTES) -> None:
         self._max_values = max_values
         self._max_tools = max_tools
         self._max_bytes = max_bytes
@@ -307,9 +300,7 @@ class ToolIndexCache(Generic[Value]):
             self._tools += len(entries)
             self._bytes += size_bytes
             while (
-                len(self._cached) > self._max_values
-                or self._tools > self._max_tools
-                or self._bytes > self._max_bytes
+                len(self._cached) > self._max_values or self._tools > self._max_tools or self._bytes > self._max_bytes
             ):
                 self._remove(next(iter(self._cached)))
 

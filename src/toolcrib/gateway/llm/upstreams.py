@@ -13,12 +13,7 @@ import httpx2
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.http_client import HttpClient, UpstreamConnectionError
-from toolcrib.gateway.llm.http_messages import (
-    HOP_BY_HOP_HEADERS,
-    HeaderList,
-    UpstreamRequest,
-    UpstreamResponse,
-)
+from toolcrib.gateway.llm.http_messages import HOP_BY_HOP_HEADERS, HeaderList, UpstreamRequest, UpstreamResponse
 
 TRANSIENT_STATUSES: Final = frozenset({429, 500, 502, 503, 504, 529})
 FIRST_RETRY_DELAY_SECONDS: Final = 0.25
@@ -71,12 +66,7 @@ class LlmUpstreams:
                     f'request there, or add an upstream with "api": "{api}" to `models`'
                 )
         patterns = sorted(
-            {
-                pattern
-                for upstream in self._upstreams
-                if upstream.api == api
-                for pattern in upstream.models
-            }
+            {pattern for upstream in self._upstreams if upstream.api == api for pattern in upstream.models}
         )
         known = f"the upstreams have {', '.join(patterns)}" if patterns else "none has this API"
         return f"no upstream has the model {model[:200]!r}; {known}; add it to `models`"
@@ -124,10 +114,7 @@ class LlmUpstreams:
 
 
 def build_upstream_headers(
-    upstream: LlmUpstreamConfig,
-    headers: Iterable[tuple[str, str]],
-    *,
-    keep_encoding: bool = False,
+    upstream: LlmUpstreamConfig, headers: Iterable[tuple[str, str]], *, keep_encoding: bool = False
 ) -> HeaderList:
     """Return a client's headers as they are sent to an upstream, with its configured key.
 
@@ -142,11 +129,7 @@ def build_upstream_headers(
     if not keep_encoding or all(name != "accept-encoding" for name, _ in sent):
         removed |= {"accept-encoding"}
         own["accept-encoding"] = "identity"
-    forwarded = [
-        (name, value)
-        for name, value in sent
-        if name not in removed and not name.startswith(_OWN_PREFIX)
-    ]
+    forwarded = [(name, value) for name, value in sent if name not in removed and not name.startswith(_OWN_PREFIX)]
     return forwarded + list(own.items())
 
 

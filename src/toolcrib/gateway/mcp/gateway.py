@@ -117,11 +117,7 @@ async def _apply_change(router: McpRouter, change: ConfigChange, at_start: Gatew
         _log.warning("%s", notices[_INVALID_NOTICE])
         return
     notices.pop(_INVALID_NOTICE, None)
-    pending = [
-        name
-        for name in _RESTART_SECTIONS
-        if getattr(change.config, name) != getattr(at_start, name)
-    ]
+    pending = [name for name in _RESTART_SECTIONS if getattr(change.config, name) != getattr(at_start, name)]
     if pending:
         notices[_RESTART_NOTICE] = _format_restart_notice(pending)
     else:

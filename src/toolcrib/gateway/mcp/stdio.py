@@ -11,10 +11,7 @@ import anyio
 from mcp.server.stdio import stdio_server
 
 from toolcrib.gateway.mcp.gateway import run_and_log_errors, run_gateway
-from toolcrib.gateway.mcp.upstream.stdio import (
-    kill_all_processes,
-    wait_for_pending_starts,
-)
+from toolcrib.gateway.mcp.upstream.stdio import kill_all_processes, wait_for_pending_starts
 from toolcrib.hub.hub import Hub
 
 # Spawning a process takes milliseconds; this bounds the wait for one that is being spawned.
@@ -26,10 +23,7 @@ async def serve_stdio(hub: Hub, profile: str | None) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_exit_on_signal, hub)
         try:
-            async with (
-                run_gateway(hub, lambda ctx: profile) as router,
-                stdio_server() as (read, write),
-            ):
+            async with run_gateway(hub, lambda ctx: profile) as router, stdio_server() as (read, write):
                 server = router.server
                 await server.run(read, write, server.create_initialization_options())
         except* BrokenPipeError:

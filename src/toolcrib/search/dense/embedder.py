@@ -69,9 +69,7 @@ class ServiceNameEmbedder(Embedder, Protocol):
         """Return the probability that each of the names in a query is that of a service."""
 
 
-def call_embedder(
-    function: Callable[_Params, _Result], *args: _Params.args, **options: _Params.kwargs
-) -> _Result:
+def call_embedder(function: Callable[_Params, _Result], *args: _Params.args, **options: _Params.kwargs) -> _Result:
     """Call a method of an embedder. Whatever it raises becomes an `EmbeddingFailed`."""
     try:
         return function(*args, **options)
@@ -143,22 +141,15 @@ def validate_shape(result: Any, count: int, source: str = _SOURCE) -> Vectors:
 def non_finite_error(source: str = _SOURCE) -> EmbeddingFailed:
     """Return the error for a vector with NaN or infinity."""
     return EmbeddingFailed(
-        f"{source} returned a vector with an infinite number or NaN; "
-        "check the model's precision, or use another model"
+        f"{source} returned a vector with an infinite number or NaN; check the model's precision, or use another model"
     )
 
 
-def validate_provisional(
-    result: Any, count: int, source: str = _SOURCE
-) -> tuple[Vectors, NDArray[np.bool_]]:
+def validate_provisional(result: Any, count: int, source: str = _SOURCE) -> tuple[Vectors, NDArray[np.bool_]]:
     """Return the result of `embed_provisional`: the rows, and which of them are final."""
     is_pair = isinstance(result, tuple) and len(result) == 2
     vectors, is_final = result if is_pair else (None, None)
-    if (
-        not isinstance(is_final, np.ndarray)
-        or is_final.dtype != np.bool_
-        or is_final.shape != (count,)
-    ):
+    if not isinstance(is_final, np.ndarray) or is_final.dtype != np.bool_ or is_final.shape != (count,):
         raise EmbeddingFailed(
             f"{source} returned {_describe(result)} for {count} texts; its `embed_provisional` "
             "should return a tuple of two: the vectors, and a numpy array with one bool a text, "

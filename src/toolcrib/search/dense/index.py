@@ -98,9 +98,7 @@ class DenseIndex:
         """Return every tool that is similar to the query."""
         vectors = self.embed_queries([query.text])
         scores = self._score(vectors)
-        if self._provisional and self.encode_candidates(
-            np.argsort(-scores.comparison.rows[0], kind="stable").tolist()
-        ):
+        if self._provisional and self.encode_candidates(np.argsort(-scores.comparison.rows[0], kind="stable").tolist()):
             scores = self._score(vectors)
         return scores.rank()
 
@@ -142,9 +140,7 @@ class DenseIndex:
         vectors = self._table.rows(slots)
         return vectors @ vectors.T
 
-    def encode_candidates(
-        self, candidates: Iterable[int], max_tools: int = MAX_ENCODED_PER_QUERY
-    ) -> int:
+    def encode_candidates(self, candidates: Iterable[int], max_tools: int = MAX_ENCODED_PER_QUERY) -> int:
         """Encode the first candidates that have a provisional vector; return how many they were."""
         slots = [slot for slot in candidates if slot in self._provisional][:max_tools]
         tools = [tool for slot in slots if (tool := self._catalog.tool_at(slot)) is not None]
@@ -186,9 +182,7 @@ class DenseIndex:
                 projection = QueryProjection.fit(rows, projectable)
             rows = _project(rows, projection)
             vectors.update(zip(tools, rows, strict=True))
-            provisional |= {
-                slot for slot, final in zip(tools, is_final.tolist(), strict=True) if not final
-            }
+            provisional |= {slot for slot, final in zip(tools, is_final.tolist(), strict=True) if not final}
             table = table or VectorTable.empty(rows.shape[1])
         table = table and table.with_vectors(vectors, catalog.slot_count)
         return type(self)(self._embedder, catalog, table, provisional, projection)

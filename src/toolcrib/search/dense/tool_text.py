@@ -28,8 +28,7 @@ def build_tool_text(tool: Tool) -> str:
     head = " ".join([*server, *name, *title])
     body = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
     parameters = ", ".join(
-        " ".join(_split(parameter.name))
-        for parameter in list_parameters(tool.input_schema, MAX_PARAMETERS)
+        " ".join(_split(parameter.name)) for parameter in list_parameters(tool.input_schema, MAX_PARAMETERS)
     )
     return f"{head}: {body} ({parameters})" if parameters else f"{head}: {body}"
 

@@ -87,12 +87,7 @@ class VectorTable:
     __slots__ = ("_axes", "blocks", "fitted_span", "span", "width")
 
     def __init__(
-        self,
-        blocks: tuple[VectorBlock, ...],
-        span: int,
-        width: int,
-        axes: Vectors | None = None,
-        fitted_span: int = 0,
+        self, blocks: tuple[VectorBlock, ...], span: int, width: int, axes: Vectors | None = None, fitted_span: int = 0
     ) -> None:
         self.blocks = blocks
         self.span = span
@@ -177,9 +172,7 @@ class VectorTable:
         """Return the same table, rotated to the principal axes of its vectors."""
         step = -(-self.span // AXES_SAMPLE_SIZE)
         rotation = principal_axes(np.concatenate([block.rows()[::step] for block in self.blocks]))
-        blocks = tuple(
-            VectorBlock.from_rows(block.rows() @ rotation, HEAD_DIMENSIONS) for block in self.blocks
-        )
+        blocks = tuple(VectorBlock.from_rows(block.rows() @ rotation, HEAD_DIMENSIONS) for block in self.blocks)
         axes = rotation if self._axes is None else self._axes @ rotation
         return VectorTable(blocks, self.span, self.width, axes, self.span)
 
@@ -190,11 +183,7 @@ class VectorComparison:
     __slots__ = ("_approximate", "_blocks", "_vectors", "rows")
 
     def __init__(
-        self,
-        blocks: tuple[VectorBlock, ...],
-        vectors: Vectors,
-        rows: Vectors,
-        is_approximate: NDArray[np.bool_] | None,
+        self, blocks: tuple[VectorBlock, ...], vectors: Vectors, rows: Vectors, is_approximate: NDArray[np.bool_] | None
     ) -> None:
         self._blocks = blocks
         self._vectors = vectors

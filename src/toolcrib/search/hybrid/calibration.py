@@ -54,9 +54,7 @@ class Calibration:
         size = min(max(tool_count, _SMALL_CATALOG), _LARGE_CATALOG)
         return self.threshold + self.threshold_growth * math.log(size / _SMALL_CATALOG)
 
-    def service_penalties(
-        self, query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex
-    ) -> list[ServicePenalty]:
+    def service_penalties(self, query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex) -> list[ServicePenalty]:
         """Return a penalty for each service that the query names."""
         return [
             ServicePenalty(mask, probability * self.unknown_service_penalty)
@@ -79,9 +77,7 @@ def penalize(similarity: Scores, penalties: list[ServicePenalty], slots: Slots) 
     return np.maximum(similarity - loss, 0.0)
 
 
-def find_services(
-    query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex
-) -> list[tuple[str, float]]:
+def find_services(query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex) -> list[tuple[str, float]]:
     """Return the names in a query, each with the probability that it is the name of a service.
 
     A name is a capitalized word. Without one, a word that no tool contains counts as a name,
@@ -95,8 +91,4 @@ def find_services(
     words = find_long_words(query.text)
     unknown = [word for word in words if lexical.is_unknown_word(word)][:_MAX_UNKNOWN_WORDS]
     scores = dense.score_service_names(query.text, unknown) if unknown else ()
-    return [
-        (name, score)
-        for name, score in zip(unknown, scores, strict=True)
-        if score > DEFAULT_SERVICE_PROBABILITY
-    ]
+    return [(name, score) for name, score in zip(unknown, scores, strict=True) if score > DEFAULT_SERVICE_PROBABILITY]

@@ -65,20 +65,9 @@ DEFAULT_WEIGHTS: Final = FusionWeights()
 class SegmentScores:
     """The lexical scores, the similarities and the fused scores of every slot for one segment."""
 
-    __slots__ = (
-        "_coverage",
-        "_difference",
-        "_weight",
-        "_word_count",
-        "lexical",
-        "query",
-        "scores",
-        "similarity",
-    )
+    __slots__ = ("_coverage", "_difference", "_weight", "_word_count", "lexical", "query", "scores", "similarity")
 
-    def __init__(
-        self, query: ParsedQuery, lexical: Scores32, similarity: Scores32, weights: FusionWeights
-    ) -> None:
+    def __init__(self, query: ParsedQuery, lexical: Scores32, similarity: Scores32, weights: FusionWeights) -> None:
         self.query = query
         self.lexical = lexical
         # np.maximum is twice as fast with an array of zeros as with a scalar.

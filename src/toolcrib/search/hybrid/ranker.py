@@ -84,10 +84,7 @@ class HybridIndex:
             return self._lexical.rank(query)
         segments, comparison, notes = self._score(query)
         calibration = self._ranker.calibration
-        penalties = [
-            calibration.service_penalties(segment.query, self._lexical, self._dense)
-            for segment in segments
-        ]
+        penalties = [calibration.service_penalties(segment.query, self._lexical, self._dense) for segment in segments]
         threshold = calibration.threshold_for(len(self._catalog))
         weights = self._ranker.weights
         return HybridScores(segments, comparison, notes, weights, threshold, penalties).rank()
@@ -106,10 +103,7 @@ class HybridIndex:
         segment = whole if whole.score(slot) else max(segments, key=lambda part: part.score(slot))
         share = segment.lexical_share(slot)
         lexical = self._lexical.reasons(self._score_words(segment.query)[0], slot) if share else ()
-        reasons = [
-            MatchReason(reason.term, reason.field, round(share * reason.share, 4))
-            for reason in lexical
-        ]
+        reasons = [MatchReason(reason.term, reason.field, round(share * reason.share, 4)) for reason in lexical]
         reasons.append(MatchReason(segment.query.text.strip(), "meaning", round(1 - share, 4)))
         return tuple(sorted(reasons, key=lambda reason: -reason.share))
 
@@ -126,9 +120,7 @@ class HybridIndex:
         lexical, dense = self._lexical.with_catalog(catalog), self._dense.with_catalog(catalog)
         return HybridIndex(self._ranker, catalog, lexical, dense)
 
-    def _score(
-        self, query: ParsedQuery
-    ) -> tuple[list[SegmentScores], VectorComparison, tuple[Note, ...]]:
+    def _score(self, query: ParsedQuery) -> tuple[list[SegmentScores], VectorComparison, tuple[Note, ...]]:
         """Score every slot for the query and each of its segments."""
         queries = [query, *query.segments]
         words = self._score_words(query)[1]

@@ -9,17 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.search.lexical.postings import Posting
-from toolcrib.search.query.expression import (
-    And,
-    Boost,
-    FieldNode,
-    MatchAll,
-    Must,
-    Not,
-    PhraseNode,
-    QueryNode,
-    WordNode,
-)
+from toolcrib.search.query.expression import And, Boost, FieldNode, MatchAll, Must, Not, PhraseNode, QueryNode, WordNode
 from toolcrib.search.ranker import Scores
 
 Mask = NDArray[np.bool_]
@@ -44,9 +34,7 @@ class MaskedScores(NamedTuple):
 MatchLeaf = Callable[[WordNode | PhraseNode, str], LeafMatch | None]
 
 
-def evaluate_query(
-    node: QueryNode, match_leaf: MatchLeaf, occupied: Mask, field: str = ""
-) -> MaskedScores | None:
+def evaluate_query(node: QueryNode, match_leaf: MatchLeaf, occupied: Mask, field: str = "") -> MaskedScores | None:
     """Return the scores of a query; None if it consists of stop words.
 
     `match_leaf` matches a leaf in a field, or in any field if that is empty.
@@ -77,9 +65,7 @@ def evaluate_query(
             return _combine(node.nodes, match_leaf, occupied, field)
 
 
-def _combine(
-    nodes: tuple[QueryNode, ...], match_leaf: MatchLeaf, occupied: Mask, field: str
-) -> MaskedScores | None:
+def _combine(nodes: tuple[QueryNode, ...], match_leaf: MatchLeaf, occupied: Mask, field: str) -> MaskedScores | None:
     """Return the scores of several clauses.
 
     Required clauses decide what matches; without any, one of the others is enough. Excluded
@@ -91,9 +77,7 @@ def _combine(
     scores = np.zeros(len(occupied), np.float32)
     max_score = 0.0
     for node in dict.fromkeys(nodes):
-        scored = evaluate_query(
-            node.inner if isinstance(node, Not) else node, match_leaf, occupied, field
-        )
+        scored = evaluate_query(node.inner if isinstance(node, Not) else node, match_leaf, occupied, field)
         if scored is None:
             continue
         if isinstance(node, Not):

@@ -42,9 +42,7 @@ class SearchField:
     @overload
     def occurrence_weight(self, length: NDArray[np.int64]) -> NDArray[np.floating[Any]]: ...
 
-    def occurrence_weight(
-        self, length: int | NDArray[np.int64]
-    ) -> float | NDArray[np.floating[Any]]:
+    def occurrence_weight(self, length: int | NDArray[np.int64]) -> float | NDArray[np.floating[Any]]:
         """Return the weight of one occurrence in a field of this many terms."""
         return self.weight / (1 - self.b + self.b * length / self.pivot)
 

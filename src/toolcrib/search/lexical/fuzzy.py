@@ -62,17 +62,10 @@ class FuzzyIndex:
         if not text:
             return ranking_from_scores({})
         if len(text) > MAX_QUERY_CHARS:
-            raise QueryTooLong(
-                f"the query has {len(text):,} characters; in mode fuzzy the limit is {MAX_QUERY_CHARS}"
-            )
+            raise QueryTooLong(f"the query has {len(text):,} characters; in mode fuzzy the limit is {MAX_QUERY_CHARS}")
         best = 1 + self.token_bonus * len(text.split())
-        raw = {
-            slot: score_haystack(text, haystack, self.token_bonus)
-            for slot, haystack in self.haystacks.items()
-        }
-        return ranking_from_scores(
-            {slot: score / best for slot, score in raw.items() if score > MIN_SCORE}
-        )
+        raw = {slot: score_haystack(text, haystack, self.token_bonus) for slot, haystack in self.haystacks.items()}
+        return ranking_from_scores({slot: score / best for slot, score in raw.items() if score > MIN_SCORE})
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Return the words that occur in a tool, and the share of the spelling similarity last."""

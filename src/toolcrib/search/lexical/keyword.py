@@ -76,9 +76,7 @@ class KeywordIndex:
         keywords = parse_keywords(query.text)
         best = NAME_POINTS * len(keywords.terms)
         found = ((slot, score_keywords(keywords, texts)) for slot, texts in self.texts.items())
-        return ranking_from_scores(
-            {slot: min(1.0, points / best) for slot, points in found if points}
-        )
+        return ranking_from_scores({slot: min(1.0, points / best) for slot, points in found if points})
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Return every term with a point; last the name, if the query is exactly that."""

@@ -121,10 +121,7 @@ class Postings:
         delta = self._delta.get(term)
         if delta is None:
             return base
-        return Posting(
-            np.concatenate((base.slots, delta.slots)),
-            np.concatenate((base.impacts, delta.impacts)),
-        )
+        return Posting(np.concatenate((base.slots, delta.slots)), np.concatenate((base.impacts, delta.impacts)))
 
     def streams(self, slots: Slots) -> TermStreams:
         """Return the terms of some tools; the place of a tool's n-th field is `index * fields + n`."""
@@ -152,20 +149,12 @@ class Postings:
         """Return those of some tools that have changed since the base, by index."""
         if not self._changed:
             return {}
-        return {
-            at: self._changed[slot]
-            for at, slot in enumerate(slots.tolist())
-            if slot in self._changed
-        }
+        return {at: self._changed[slot] for at, slot in enumerate(slots.tolist()) if slot in self._changed}
 
-    def with_changes(
-        self, changes: Mapping[int, ToolTerms | None], *, span: int, count: int
-    ) -> Postings:
+    def with_changes(self, changes: Mapping[int, ToolTerms | None], *, span: int, count: int) -> Postings:
         """Return postings in which some slots contain other tools, or none."""
         base, current, removed_counts = self._base, self._is_current, self._removed_counts
-        outdated = [
-            slot for slot in changes if slot < base.span and (current is None or current[slot])
-        ]
+        outdated = [slot for slot in changes if slot < base.span and (current is None or current[slot])]
         if outdated:
             current = np.ones(base.span, np.bool_) if current is None else current.copy()
             current[outdated] = False
@@ -247,9 +236,7 @@ def _starts(counts: NDArray[np.int64]) -> _Starts:
 def _add_to_delta(delta: dict[int, Posting], slot: int, terms_of_tool: ToolTerms) -> None:
     for term, impact in terms_of_tool.impacts.items():
         slots, impacts = delta.get(term, EMPTY_POSTING)
-        delta[term] = Posting(
-            np.append(slots, np.int32(slot)), np.append(impacts, np.float32(impact))
-        )
+        delta[term] = Posting(np.append(slots, np.int32(slot)), np.append(impacts, np.float32(impact)))
 
 
 def _remove_from_delta(delta: dict[int, Posting], slot: int, terms_of_tool: ToolTerms) -> None:

@@ -35,9 +35,7 @@ def match_points(query_word: str, word: str) -> float:
     return WORD_POINTS if word == query_word else PREFIX_POINTS
 
 
-def tally_points(
-    query_words: Iterable[str], postings: Mapping[str, Iterable[Key]]
-) -> dict[Key, float]:
+def tally_points(query_words: Iterable[str], postings: Mapping[str, Iterable[Key]]) -> dict[Key, float]:
     """Return the points of every key in the order of finding: whole words first, then prefixes.
 
     `postings` maps each indexed word to the keys that contain it.
@@ -92,10 +90,7 @@ class PrefixIndex:
             if word.startswith(query_word)
         ]
         total = sum(share_points for _, share_points in found)
-        return tuple(
-            MatchReason(word, _field(tool, word), share_points / total)
-            for word, share_points in found
-        )
+        return tuple(MatchReason(word, _field(tool, word), share_points / total) for word, share_points in found)
 
     def with_catalog(self, catalog: Catalog) -> PrefixIndex:
         """Return an index of a later catalog; only the words of changed tools are updated."""

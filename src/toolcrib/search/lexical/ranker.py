@@ -21,13 +21,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
 from toolcrib.search.lexical.fields import GAP, TOOL_FIELDS, FieldConfig
 from toolcrib.search.lexical.postings import EMPTY_POSTING, Posting, Postings, ToolTerms
-from toolcrib.search.lexical.terms import (
-    MAX_CORRECTED_WORDS,
-    QueryTerm,
-    TermAnalyzer,
-    TermKey,
-    TermSequence,
-)
+from toolcrib.search.lexical.terms import MAX_CORRECTED_WORDS, QueryTerm, TermAnalyzer, TermKey, TermSequence
 from toolcrib.search.lexical.vocabulary import Vocabulary
 from toolcrib.search.query import expression
 from toolcrib.search.query.expression import Boost, Not, Or, PhraseNode, QueryNode, WordNode
@@ -76,9 +70,7 @@ class LexicalRanker:
         tokens: list[int] = []
         lengths: list[int] = []
         number = vocabulary.get_or_add
-        for field, terms in zip(
-            self.field_config.fields, self.field_config.analyze(tool), strict=True
-        ):
+        for field, terms in zip(self.field_config.fields, self.field_config.analyze(tool), strict=True):
             lengths.append(len(terms))
             weight = field.occurrence_weight(len(terms))
             for term in terms:
@@ -122,9 +114,7 @@ class LexicalIndex:
             if match is None:
                 return Ranking(*EMPTY_POSTING, notes)
             (slots, scores), max_score = match
-            return Ranking(
-                slots, _normalize(scores, max_score), notes + self._correction_notes(terms)
-            )
+            return Ranking(slots, _normalize(scores, max_score), notes + self._correction_notes(terms))
         terms = []
         correct = _allows_correction(node)
 
@@ -137,11 +127,7 @@ class LexicalIndex:
         if scored is None:
             return Ranking(*EMPTY_POSTING, notes)
         slots = scored.matches.nonzero()[0]
-        return Ranking(
-            slots,
-            _normalize(scored.scores[slots], scored.max_score),
-            notes + self._correction_notes(terms),
-        )
+        return Ranking(slots, _normalize(scored.scores[slots], scored.max_score), notes + self._correction_notes(terms))
 
     def score_slots(self, query: ParsedQuery) -> SlotScores:
         """Return the scores of `rank` as an array over all slots."""
@@ -170,9 +156,7 @@ class LexicalIndex:
             ]
         total = sum(score for score, _, _ in found)
         found.sort(key=lambda match: -match[0])
-        return tuple(
-            MatchReason(term, field, round(score / total, 4)) for score, term, field in found
-        )
+        return tuple(MatchReason(term, field, round(score / total, 4)) for score, term, field in found)
 
     def is_unrestricted(self, query: ParsedQuery) -> bool:
         """Return whether a query only lists words and phrases, so that no operator excludes a tool."""
@@ -188,8 +172,7 @@ class LexicalIndex:
     def word_mask(self, word: str) -> NDArray[np.bool_] | None:
         """Return which slots contain a word; None if it is not a searchable word."""
         found = [
-            self._match_term(term).posting.slots
-            for term in self._analyzer.analyze_leaf(WordNode(word), "", False)
+            self._match_term(term).posting.slots for term in self._analyzer.analyze_leaf(WordNode(word), "", False)
         ]
         if not found:
             return None
@@ -254,18 +237,12 @@ class LexicalIndex:
             is_loose = is_sentence or (is_lenient and not node.is_prefix)
             return self._words_unless_found(node) if is_loose else node
         if isinstance(node, Or):
-            nodes = [
-                inner for inner in node.nodes if not (is_lenient and self._excludes_nothing(inner))
-            ]
+            nodes = [inner for inner in node.nodes if not (is_lenient and self._excludes_nothing(inner))]
             return Or(tuple(map(self._words_unless_found, nodes or node.nodes)))
         return node
 
     def _excludes_nothing(self, node: QueryNode) -> bool:
-        return (
-            isinstance(node, Not)
-            and isinstance(node.inner, WordNode | PhraseNode)
-            and not self._occurs(node.inner)
-        )
+        return isinstance(node, Not) and isinstance(node.inner, WordNode | PhraseNode) and not self._occurs(node.inner)
 
     def _occurs(self, leaf: WordNode | PhraseNode) -> bool:
         return self._any_occurs(self._analyzer.analyze_leaf(leaf, "", correct=False))
@@ -291,10 +268,7 @@ class LexicalIndex:
                 for term in analyzer.analyze_leaf(leaf, field, _allows_correction(node))
             ]
         for term, factor in boosted:
-            yield (
-                term,
-                factor * term.weight * self._term_idf(term, len(self._find_posting(term).slots)),
-            )
+            yield (term, factor * term.weight * self._term_idf(term, len(self._find_posting(term).slots)))
 
     def _match_terms(self, terms: list[QueryTerm]) -> LeafMatch | None:
         """Return the tools that match any of some terms; None if there are no terms."""
@@ -368,11 +342,7 @@ class LexicalIndex:
     def _find_candidates(self, sequence: TermSequence) -> Slots:
         """Return the tools that contain a term for every position of a sequence, in any order."""
         places = (
-            reduce(
-                np.union1d,
-                (self._postings.find_posting(number).slots for number in numbers),
-                EMPTY_POSTING.slots,
-            )
+            reduce(np.union1d, (self._postings.find_posting(number).slots for number in numbers), EMPTY_POSTING.slots)
             for numbers in sequence
         )
         found: Slots = reduce(np.intersect1d, places) if sequence else EMPTY_POSTING.slots
@@ -434,9 +404,7 @@ class LexicalIndex:
         return f"{term.label} → {' | '.join(own)}"
 
 
-def _find_sequences(
-    tokens: NDArray[np.int32], places: NDArray[np.int64], sequence: TermSequence
-) -> NDArray[np.int64]:
+def _find_sequences(tokens: NDArray[np.int32], places: NDArray[np.int64], sequence: TermSequence) -> NDArray[np.int64]:
     """Return the place (tool and field) of every occurrence of a sequence of terms."""
     last = len(sequence) - 1
     if last < 0 or len(tokens) <= last:

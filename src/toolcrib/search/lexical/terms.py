@@ -70,9 +70,7 @@ class TermAnalyzer:
         distinct = {word.whole: word for word in content_words}
         correct = len(distinct) <= MAX_CORRECTED_WORDS
         if len(distinct) == len(content_words):
-            return [
-                term for word in content_words for term in self._analyze_word(word, "", correct)
-            ]
+            return [term for word in content_words for term in self._analyze_word(word, "", correct)]
         # A repeated word counts more, but not twice as much.
         times = Counter([word.whole for word in content_words])
         return [
@@ -81,9 +79,7 @@ class TermAnalyzer:
             for term in self._analyze_word(word, "", correct)
         ]
 
-    def analyze_leaf(
-        self, leaf: WordNode | PhraseNode, field: str, correct: bool
-    ) -> list[QueryTerm]:
+    def analyze_leaf(self, leaf: WordNode | PhraseNode, field: str, correct: bool) -> list[QueryTerm]:
         """Return the terms of one leaf of a query; none if it consists of stop words."""
         words = self.field_config.split_words(leaf.text)
         if not words:
@@ -108,11 +104,7 @@ class TermAnalyzer:
             if number is not None and (not correct or self.postings.has_term(number)):
                 sequence = ((number,),)
                 return [QueryTerm(original, sequence, sequence, field)]
-            return [
-                self._correct_spelling(word, field)
-                if correct
-                else QueryTerm(original, ((),), ((),), field)
-            ]
+            return [self._correct_spelling(word, field) if correct else QueryTerm(original, ((),), ((),), field)]
         numbered = [(term, self._number_terms((term,))) for term in (whole, *parts)]
         return [
             QueryTerm(term, (numbers,), (numbers,), field, COMPOUND_WEIGHT)
@@ -122,18 +114,14 @@ class TermAnalyzer:
 
     def _correct_spelling(self, word: text.TextWord, field: str) -> QueryTerm:
         """Return the likely corrections of a word that occurs in no tool."""
-        terms = self.vocabulary.find_corrections(
-            word.whole, lambda term: bool(self._number_terms((term,)))
-        )
+        terms = self.vocabulary.find_corrections(word.whole, lambda term: bool(self._number_terms((term,))))
         if not terms and len(word.whole) >= MIN_CORRECTED_CHARS:
             terms = self._keep_used(self.vocabulary.find_containing(word.whole))
         if not terms:
             return QueryTerm(word.original, ((),), ((),), field)
         corrections = tuple(sorted(terms)[:MAX_ALTERNATIVES])
         numbers = self._number_terms(corrections)
-        return QueryTerm(
-            word.original, (numbers,), (numbers,), field, 1.0, CORRECTION_CERTAINTY, corrections
-        )
+        return QueryTerm(word.original, (numbers,), (numbers,), field, 1.0, CORRECTION_CERTAINTY, corrections)
 
     def _analyze_prefix(self, word: text.TextWord, field: str) -> QueryTerm:
         """Return the terms that start with a word."""
@@ -144,9 +132,7 @@ class TermAnalyzer:
         numbers = self._number_terms(sorted(terms)[:MAX_ALTERNATIVES])
         return QueryTerm(f"{word.original}*", (numbers,), (numbers,), field)
 
-    def _analyze_phrase(
-        self, phrase: PhraseNode, words: list[text.TextWord], field: str
-    ) -> list[QueryTerm]:
+    def _analyze_phrase(self, phrase: PhraseNode, words: list[text.TextWord], field: str) -> list[QueryTerm]:
         last = self._analyze_prefix(words.pop(), field).prose if phrase.is_prefix else ()
         is_stop_word = self.field_config.is_stop_word
         prose = [self._number_terms((w.whole,)) for w in words if not is_stop_word(w.whole)]

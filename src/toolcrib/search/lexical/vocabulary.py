@@ -65,11 +65,7 @@ class Vocabulary:
         sorted_terms, new_terms = self._sorted_and_new()
         for edits in (1, 2) if len(word) >= _MIN_TWO_EDITS_CHARS else (1,):
             similar = itertools.chain(sorted_terms.find_similar(word, edits), new_terms)
-            found = [
-                term
-                for term in similar
-                if _edit_distance(word, term, edits) <= edits and accepts(term)
-            ]
+            found = [term for term in similar if _edit_distance(word, term, edits) <= edits and accepts(term)]
             if found:
                 return found
         return []

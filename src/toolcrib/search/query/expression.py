@@ -22,17 +22,7 @@ MAX_QUERY_CHARS: Final = 4_000
 MAX_DEPTH: Final = 32
 MAX_BOOST: Final = 1_000
 MAX_LEAVES: Final = 300
-FIELDS: Final = (
-    "name",
-    "title",
-    "description",
-    "hint",
-    "tags",
-    "category",
-    "server",
-    "parameter",
-    "parameter_text",
-)
+FIELDS: Final = ("name", "title", "description", "hint", "tags", "category", "server", "parameter", "parameter_text")
 
 # The lookahead for the first character of an operator makes the search faster.
 _OPERATOR = re.compile(r"""(?=["()*^:+ANO-])(?:["()*^]|(?<!\S)[+-]|:\S|\b(?:AND|OR|NOT)\b)""")
@@ -124,9 +114,7 @@ class And:
     nodes: tuple[QueryNode, ...]
 
     def __str__(self) -> str:
-        return " AND ".join(
-            _parenthesize(node) if isinstance(node, And | Or) else str(node) for node in self.nodes
-        )
+        return " AND ".join(_parenthesize(node) if isinstance(node, And | Or) else str(node) for node in self.nodes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +124,7 @@ class Or:
     nodes: tuple[QueryNode, ...]
 
     def __str__(self) -> str:
-        return " ".join(
-            _parenthesize(node) if isinstance(node, Or) else str(node) for node in self.nodes
-        )
+        return " ".join(_parenthesize(node) if isinstance(node, Or) else str(node) for node in self.nodes)
 
 
 QueryNode = WordNode | PhraseNode | MatchAll | FieldNode | Boost | Not | Must | And | Or
@@ -147,15 +133,11 @@ QueryNode = WordNode | PhraseNode | MatchAll | FieldNode | Boost | Not | Must | 
 def parse_expression(text: str, fields: Collection[str] = FIELDS) -> QueryNode:
     """Parse a query; raise `InvalidQuery`, with position and remedy, if it is malformed."""
     if len(text) > MAX_QUERY_CHARS:
-        raise QueryTooLong(
-            f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}"
-        )
+        raise QueryTooLong(f"the query has {len(text):,} characters; the limit is {MAX_QUERY_CHARS:,}")
     node = _ExpressionParser(text, fields).parse()
     count = sum(1 for _ in iter_leaves(node))
     if count > MAX_LEAVES:
-        raise QueryTooLong(
-            f"the query has {count} words and phrases; with operators the limit is {MAX_LEAVES}"
-        )
+        raise QueryTooLong(f"the query has {count} words and phrases; with operators the limit is {MAX_LEAVES}")
     return node
 
 
@@ -182,9 +164,7 @@ def parse_plain_words(text: str) -> QueryNode:
     return nodes[0] if len(nodes) == 1 else Or(nodes)
 
 
-def map_leaves(
-    node: QueryNode, transform: Callable[[WordNode | PhraseNode], QueryNode]
-) -> QueryNode:
+def map_leaves(node: QueryNode, transform: Callable[[WordNode | PhraseNode], QueryNode]) -> QueryNode:
     """Return a query in which each word and phrase is transformed."""
     match node:
         case WordNode() | PhraseNode():
@@ -327,9 +307,7 @@ class _ExpressionParser:
 
     def _parse_unary(self, depth: int) -> QueryNode:
         if depth > MAX_DEPTH:
-            raise InvalidQuery(
-                f"the query is nested more than {MAX_DEPTH} deep; write it with fewer parentheses"
-            )
+            raise InvalidQuery(f"the query is nested more than {MAX_DEPTH} deep; write it with fewer parentheses")
         if self._next_is("NOT") or self._next_is("not"):
             self._next += 1
             return Not(self._parse_unary(depth + 1))
@@ -362,8 +340,7 @@ class _ExpressionParser:
                 return self._parse_parenthesis(token, depth)
             case "unclosed":
                 raise InvalidQuery(
-                    f"the quote at character {token.position + 1} is never closed; "
-                    "close it or remove it",
+                    f"the quote at character {token.position + 1} is never closed; close it or remove it",
                     token.position,
                 )
         raise InvalidQuery(
@@ -406,7 +383,6 @@ def _parse_boost(token: _ExpressionToken) -> float:
     factor = round(float(token.text), 4)
     if factor > MAX_BOOST:
         raise InvalidQuery(
-            f"the boost at character {token.position + 1} is over {MAX_BOOST}; use a smaller one",
-            token.position,
+            f"the boost at character {token.position + 1} is over {MAX_BOOST}; use a smaller one", token.position
         )
     return factor

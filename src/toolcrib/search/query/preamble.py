@@ -16,20 +16,8 @@ from toolcrib.search.query.expression import has_operators
 from toolcrib.search.query.verbs import VERBS
 
 # A fast check: a query with none of these, and no such first word, has no preamble.
-_HINTS: Final = (
-    "tool",
-    " way to ",
-    "thing that ",
-    "user",
-    " wants ",
-    " is to ",
-    "thank",
-    "help",
-    "...",
-)
-_FIRST_WORDS: Final = frozenset(
-    ["hi", "hello", "hey", "greetings", "good", "task:", "request:", "goal:"]
-)
+_HINTS: Final = ("tool", " way to ", "thing that ", "user", " wants ", " is to ", "thank", "help", "...")
+_FIRST_WORDS: Final = frozenset(["hi", "hello", "hey", "greetings", "good", "task:", "request:", "goal:"])
 _QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’"}
 
 
@@ -47,9 +35,7 @@ _I_NEED: Final = (
     r"|(?:is|are) there|do you (?:have|know(?: of)?)"
 )
 _FIND: Final = r"(?:find|search for|look for|locate|suggest|recommend|give)(?: (?:me|us))?"
-_ANY: Final = (
-    r"(?:(?:an?|any|some|the|one|another|good|right|best|suitable|appropriate|available|mcp) ){0,4}"
-)
+_ANY: Final = r"(?:(?:an?|any|some|the|one|another|good|right|best|suitable|appropriate|available|mcp) ){0,4}"
 # Phrases between the tool and its task. Some are unambiguous. Others may also describe the tool itself
 # ("tools to be removed", "a way to the beach"), so the next word decides.
 _THAT_CAN: Final = (
@@ -64,9 +50,7 @@ _NO_NOUN: Final = (
     r"(?! (?:be|been|have|not|use|i|we|you|he|she|it|me|us|him|her|them|an?|the|this|that|these"
     r"|those|my|your|our|his|its|their|is|are|was|has|does)\b)(?-i:(?! [A-Z])) "
 )
-_TO: Final = (
-    rf"(?:(?:available )?to|can|could|for(?= \w+ing\b)|(?:that|which)(?= \w{{2,}}s\b)){_NO_NOUN}"
-)
+_TO: Final = rf"(?:(?:available )?to|can|could|for(?= \w+ing\b)|(?:that|which)(?= \w{{2,}}s\b)){_NO_NOUN}"
 _THIS: Final = r"(?: (?:for|to do|that can do))?(?: (?:this|that|it|the following(?: \w+)?))?\s*: "
 _TOOL: Final = (
     rf"(?:(?:{_I_NEED}|{_FIND}) {_ANY}tools?(?:{_THIS}| {_THAT_CAN}| {_TO})"
@@ -103,9 +87,7 @@ def strip_preamble(query: str) -> str:
     text = _strip_quotes(query) if query[:1] in _QUOTES or query[:1].isspace() else query
     lowered = text.lower()
     first = lowered.split(None, 1)[:1]
-    if not any(map(lowered.__contains__, _HINTS)) and (
-        not first or first[0].rstrip("!,.") not in _FIRST_WORDS
-    ):
+    if not any(map(lowered.__contains__, _HINTS)) and (not first or first[0].rstrip("!,.") not in _FIRST_WORDS):
         return text
     stripped = text.strip()
     rest = _strip_ending(stripped[_find_preamble_end(stripped) :])

@@ -24,9 +24,7 @@ _MIN_WORDS: Final = 2
 # Marks the start of a list item, which is a segment whatever it starts with.
 _ITEM_MARK: Final = "\v"
 # Strong separators end a segment.
-_STRONG: Final = (
-    r"\v|[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
-)
+_STRONG: Final = r"\v|[.!?](?=\s)|[;\n。！？；]+|\b(?:and |, ?)?then\b|\b(?:after that|afterwards)\b"
 # Weak separators end a segment if a request follows.
 _AND: Final = "and plus und dann y luego et puis e poi"
 _WEAK: Final = (
@@ -35,23 +33,17 @@ _WEAK: Final = (
     r"|(?<=\s)(?:[-=]>|[→⇒/])(?=\s)|(?<!\S)•"
 )
 # A fast check: a query without any of these is not split.
-_SEPARATOR_SIGN = re.compile(
-    r"(?=[.!?;\n。！？；,，、&)→⇒•=/-])(?:[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|(?<=\s)/\s)"
-)
+_SEPARATOR_SIGN = re.compile(r"(?=[.!?;\n。！？；,，、&)→⇒•=/-])(?:[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|(?<=\s)/\s)")
 _JOINING_WORDS: Final = frozenset(f"then after afterwards step {_AND}".split())
 _LETTERS = re.compile(r"\w+")
 # The first character of a separator; checking it first is faster.
 _SEPARATOR_START: Final = r"[\v.!?;\n。！？；,，、&→⇒/•=-]|\b[adelptuy]"
 _SEPARATOR = re.compile(rf"(?={_SEPARATOR_START})(?:({_STRONG})|({_WEAK}))", re.IGNORECASE)
 # Before list items: "1.", "(2)", "c)", "Step 4:", and "-" or "*" at the start of a line.
-_ITEM = re.compile(
-    r"(?<!\S)(?:\(?(\d\d?|[a-z])(?:\)|\.(?=\s))|step (\d\d?)\b[:.)]?)\s*", re.IGNORECASE
-)
+_ITEM = re.compile(r"(?<!\S)(?:\(?(\d\d?|[a-z])(?:\)|\.(?=\s))|step (\d\d?)\b[:.)]?)\s*", re.IGNORECASE)
 _BULLET = re.compile(r"^[ \t]*[-–*•·+][ \t]+", re.MULTILINE)
 # A scope applies to all segments: "In our GitLab repo, …", "zendesk: …".
-_SCOPE = re.compile(
-    r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I
-)
+_SCOPE = re.compile(r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # A capitalized word that does not start a sentence. The lookbehinds follow the capital, because that is
 # faster.
@@ -93,13 +85,9 @@ _OPENERS: Final = """
 # A word before one of these is not a verb: "and design can start".
 _AUXILIARIES: Final = "can could is are was were has have will should must"
 # Verbs that only modify the request before.
-_MODIFIER_VERB = re.compile(
-    r"(?:such as|(?:arrange|filter|group|order|page|rank|sort|split) by)\b", re.I
-)
+_MODIFIER_VERB = re.compile(r"(?:such as|(?:arrange|filter|group|order|page|rank|sort|split) by)\b", re.I)
 # Pronouns by which a question refers to the one before.
-_PRONOUN = re.compile(
-    r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I
-)
+_PRONOUN = re.compile(r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I)
 _LEAD: Final = frozenset(_LEADS.split())
 _QUESTION: Final = frozenset(_QUESTIONS.split())
 _OPENER: Final = frozenset(_OPENERS.split())
@@ -111,9 +99,7 @@ _BEFORE_A_NOUN: Final = _OPENER | VERBS | _LEAD | {""}
 def split_segments(query: str) -> tuple[str, ...]:
     """Return the segments of a query in order, each with the common scope; or the query itself."""
     # A fast check, because most queries contain no separator.
-    if not _SEPARATOR_SIGN.search(query) and _JOINING_WORDS.isdisjoint(
-        _LETTERS.findall(query.lower())
-    ):
+    if not _SEPARATOR_SIGN.search(query) and _JOINING_WORDS.isdisjoint(_LETTERS.findall(query.lower())):
         return (query,)
     text = _mark_list_items(query)
     scope = _SCOPE.match(text)
@@ -121,9 +107,7 @@ def split_segments(query: str) -> tuple[str, ...]:
     body = text[scope.end() :] if scope else text
     first = _WORD.search(body, find_request_start(body))
     # If the first request starts with a gerund that has an object, the others do too.
-    uses_gerunds = (
-        first is not None and first.group().lower() in GERUNDS and _has_object(body, first)
-    )
+    uses_gerunds = first is not None and first.group().lower() in GERUNDS and _has_object(body, first)
     has_head = _match_request(shared) is not None
     pieces = _split_requests(body, GERUNDS, has_head) if uses_gerunds else []
     if len(pieces) < 2:
@@ -160,11 +144,7 @@ def _mark_list_items(query: str) -> str:
         expected = chr(ord("a") + len(items)) if is_lettered else str(len(items) + 1)
         # A list is numbered from the first item on, and follows a heading or consists of requests:
         # "room 12) and seat b)" is not a list.
-        is_item = (
-            items
-            or _is_list_heading(query[: found.start()])
-            or _match_request(query[found.end() :])
-        )
+        is_item = items or _is_list_heading(query[: found.start()]) or _match_request(query[found.end() :])
         if number == expected and is_item:
             items.append(found)
     if len(items) > 1:
@@ -178,9 +158,7 @@ def _mark_list_items(query: str) -> str:
 def _is_list_heading(text: str) -> bool:
     """Return whether a list may follow a text: it is empty, ends its line, or is a short heading."""
     text = text.rstrip(" \t")
-    is_heading = (
-        text.endswith(":") and len(text[: _CONTEXT_CHARS + 1].split()) <= _MAX_HEADING_WORDS
-    )
+    is_heading = text.endswith(":") and len(text[: _CONTEXT_CHARS + 1].split()) <= _MAX_HEADING_WORDS
     return not text or text.endswith("\n") or is_heading
 
 
@@ -195,9 +173,7 @@ def _split_requests(text: str, verbs: frozenset[str], has_head: bool) -> list[st
     was_question = is_item = False
     for cut in (*_SEPARATOR.finditer(text), None):
         if cut is not None and cut.group(2) is not None:
-            before = _WORD.findall(
-                text[max(begin, cut.start() - _CONTEXT_CHARS) : cut.start()].lower()
-            )
+            before = _WORD.findall(text[max(begin, cut.start() - _CONTEXT_CHARS) : cut.start()].lower())
             between = _WORD.findall(text[last_weak : cut.start()]) if last_weak > begin else ()
             after = text[cut.end() : cut.end() + _CONTEXT_CHARS]
             if not _separates_requests(before, after, 1 <= len(between) <= _MAX_ITEM_WORDS, verbs):
@@ -274,9 +250,7 @@ def _is_question_word(word: str) -> bool:
     return word.partition("'")[0] in _QUESTION
 
 
-def _separates_requests(
-    before: list[str], after: str, is_listed: bool, verbs: frozenset[str]
-) -> bool:
+def _separates_requests(before: list[str], after: str, is_listed: bool, verbs: frozenset[str]) -> bool:
     """Return whether a weak separator is followed by a request, and not just by a noun."""
     request = _match_request(after, verbs)
     if request is None:

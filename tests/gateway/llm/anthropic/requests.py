@@ -73,9 +73,7 @@ class Conversation:
         **body: Any,
     ) -> dict[str, Any]:
         """Append messages to the history, and return the reply as JSON."""
-        self.history += [
-            item if isinstance(item, dict) else user_message(item) for item in new_messages
-        ]
+        self.history += [item if isinstance(item, dict) else user_message(item) for item in new_messages]
         messages: Any = self.client.beta.messages if beta else self.client.messages
         known = {
             "model": "plain-model",
@@ -102,10 +100,7 @@ def user_message(text: str) -> dict[str, Any]:
 
 def tool_result_message(id: str, content: object = "done") -> dict[str, Any]:
     """Return the message that answers one call."""
-    return {
-        "role": "user",
-        "content": [{"type": "tool_result", "tool_use_id": id, "content": content}],
-    }
+    return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": content}]}
 
 
 def block_types(reply: Mapping[str, Any]) -> list[str]:

@@ -91,10 +91,7 @@ def test_langchain_searches_natively() -> None:
 
     with conversation_with(tide_model, tool_search="on") as conversation:
         model = chat.ChatAnthropic(
-            model="claude-opus-4-8",
-            base_url=conversation.server.url,
-            api_key="secret",
-            max_retries=0,
+            model="claude-opus-4-8", base_url=conversation.server.url, api_key="secret", max_retries=0
         )
         searching = middleware.ProviderToolSearchMiddleware(searchable_tools=[read_tide])
         agent = agents.create_agent(model, tools=[read_tide], middleware=[searching])

@@ -33,9 +33,7 @@ SEARCHABLE: list[dict[str, Any]] = [REGEX, *HARBOUR]
 either = pytest.mark.parametrize("tools", [PLAIN, SEARCHABLE], ids=["passed on", "searched"])
 
 
-def post_message(
-    served: RunningLlmGateway, tools: list[dict[str, Any]], stream: bool = True
-) -> httpx2.Response:
+def post_message(served: RunningLlmGateway, tools: list[dict[str, Any]], stream: bool = True) -> httpx2.Response:
     body: dict[str, Any] = {"model": "m", "max_tokens": 9, "messages": [user_message("Hi")]}
     body |= {"tools": tools} if tools else {}
     body |= {"stream": True} if stream else {}
@@ -43,13 +41,8 @@ def post_message(
 
 
 @contextmanager
-def gateway_with(
-    *answers: ScriptedAnswer, **settings: Any
-) -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
-    with (
-        raw_upstream(*answers) as upstream,
-        gateway_for_upstream(upstream.url, **{"retries": 0, **settings}) as served,
-    ):
+def gateway_with(*answers: ScriptedAnswer, **settings: Any) -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
+    with raw_upstream(*answers) as upstream, gateway_for_upstream(upstream.url, **{"retries": 0, **settings}) as served:
         yield upstream, served
 
 
@@ -72,16 +65,12 @@ def last_event(answer: httpx2.Response) -> dict[str, Any]:
     ],
     ids=["between events", "within one", "at the start"],
 )
-def test_broken_stream_ends_with_error_event(
-    tools: list[dict[str, Any]], pieces: list[bytes]
-) -> None:
+def test_broken_stream_ends_with_error_event(tools: list[dict[str, Any]], pieces: list[bytes]) -> None:
     # The content length is larger than the content, so the connection breaks off.
     with gateway_with(ScriptedAnswer(pieces, length=10_000)) as (_, served):
         last = last_event(post_message(served, tools))
     assert last["type"] == "error"
-    assert (
-        last["error"]["type"] == "api_error" and "'scripted' broke off" in last["error"]["message"]
-    )
+    assert last["error"]["type"] == "api_error" and "'scripted' broke off" in last["error"]["message"]
 
 
 def test_truncated_stream_ends_with_error_event() -> None:
@@ -112,9 +101,7 @@ def test_silent_upstream_times_out(tools: list[dict[str, Any]]) -> None:
     ],
 )
 def test_invalid_events_end_with_error_event(broken: bytes, message: str) -> None:
-    with gateway_with(
-        ScriptedAnswer([message_start(), text_block("Well"), broken, text_block("?")])
-    ) as (_, served):
+    with gateway_with(ScriptedAnswer([message_start(), text_block("Well"), broken, text_block("?")])) as (_, served):
         last = last_event(post_message(served, SEARCHABLE))
     assert last["error"]["type"] == "api_error" and message in last["error"]["message"]
 
@@ -145,9 +132,7 @@ def test_error_in_first_round_is_forwarded_unchanged(status: int, stream: bool) 
 def test_error_in_later_round_is_retried_then_forwarded(stream: bool) -> None:
     body = json.dumps(ERROR).encode()
     busy = ScriptedAnswer([body], 529, "application/json", len(body), {"Retry-After": "0"})
-    first = (
-        SEARCHED if stream else ScriptedAnswer([_search_reply()], content_type="application/json")
-    )
+    first = SEARCHED if stream else ScriptedAnswer([_search_reply()], content_type="application/json")
     with gateway_with(first, busy, busy, retries=1) as (upstream, served):
         answer = post_message(served, SEARCHABLE, stream)
     assert len(upstream.bodies) == 3 and upstream.bodies[1] == upstream.bodies[2]
@@ -167,9 +152,7 @@ def _search_reply() -> bytes:
 def test_unreachable_upstream_returns_502(stream: bool, tools: list[dict[str, Any]]) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        with gateway_for_upstream(
-            f"http://127.0.0.1:{closed.getsockname()[1]}", retries=1
-        ) as served:
+        with gateway_for_upstream(f"http://127.0.0.1:{closed.getsockname()[1]}", retries=1) as served:
             answer = post_message(served, tools, stream)
     assert answer.status_code == 502
     assert answer.json()["error"] == {
@@ -182,10 +165,7 @@ def test_request_is_retried_only_before_response_starts() -> None:
     with gateway_with(retries=2) as (upstream, served):
         answer = post_message(served, SEARCHABLE)
     assert answer.status_code == 502 and len(upstream.bodies) == 3
-    with gateway_with(ScriptedAnswer([message_start()], length=999), retries=2) as (
-        upstream,
-        served,
-    ):
+    with gateway_with(ScriptedAnswer([message_start()], length=999), retries=2) as (upstream, served):
         assert last_event(post_message(served, SEARCHABLE))["type"] == "error"
     assert len(upstream.bodies) == 1
 
@@ -203,9 +183,7 @@ def test_response_over_limit_is_aborted(tools: list[dict[str, Any]]) -> None:
     assert "maxResponseBytes" in last_event(streamed)["error"]["message"]
 
 
-@pytest.mark.parametrize(
-    "content", [b"[]", b"<html>", b'{"content": 7}', b'{"content": [7]}', b"{}"]
-)
+@pytest.mark.parametrize("content", [b"[]", b"<html>", b'{"content": 7}', b'{"content": [7]}', b"{}"])
 def test_invalid_response_body_does_not_crash_gateway(content: bytes) -> None:
     with gateway_with(ScriptedAnswer([content], content_type="application/json")) as (_, served):
         answer = post_message(served, SEARCHABLE, stream=False)
@@ -215,10 +193,7 @@ def test_invalid_response_body_does_not_crash_gateway(content: bytes) -> None:
 def test_upstream_without_event_stream_returns_502() -> None:
     with gateway_with(ScriptedAnswer([b"{}"], content_type="application/json")) as (_, served):
         answer = post_message(served, SEARCHABLE)
-    assert (
-        answer.status_code == 502
-        and "did not answer with a stream" in answer.json()["error"]["message"]
-    )
+    assert answer.status_code == 502 and "did not answer with a stream" in answer.json()["error"]["message"]
 
 
 @either
@@ -266,10 +241,7 @@ def test_truncated_second_round_ends_with_error_event() -> None:
 def test_cookies_of_upstream_are_not_shared_between_clients() -> None:
     whole = [message_start(), text_block("Well"), message_end()]
     cookie = {"Set-Cookie": "session=of-the-first; Path=/"}
-    with gateway_with(ScriptedAnswer(whole, headers=cookie), ScriptedAnswer(whole)) as (
-        upstream,
-        served,
-    ):
+    with gateway_with(ScriptedAnswer(whole, headers=cookie), ScriptedAnswer(whole)) as (upstream, served):
         assert "set-cookie" not in post_message(served, PLAIN).headers
         post_message(served, PLAIN)
         assert [headers.get("cookie") for headers in upstream.headers] == [None, None]

@@ -38,11 +38,7 @@ def test_slow_regex_times_out_without_blocking_other_requests() -> None:
 
     def script(request: Request) -> Turn:
         is_first = len(request.body["messages"]) == 1
-        return (
-            Turn(regex_search(HOSTILE))
-            if "hostile" in request.user_text and is_first
-            else Turn("Hi")
-        )
+        return Turn(regex_search(HOSTILE)) if "hostile" in request.user_text and is_first else Turn("Hi")
 
     with conversation_with(script) as conversation:
         url = f"{conversation.server.url}/v1/messages"
@@ -53,9 +49,7 @@ def test_slow_regex_times_out_without_blocking_other_requests() -> None:
 
         with httpx2.Client(timeout=60) as client, ThreadPoolExecutor(16) as threads:
             hostile = [threads.submit(post, "hostile", tools) for _ in range(3)]
-            others = [
-                threads.submit(post, "friendly", [REGEX, deferred_tool("x")]) for _ in range(OTHERS)
-            ]
+            others = [threads.submit(post, "friendly", [REGEX, deferred_tool("x")]) for _ in range(OTHERS)]
             answers = [item.result(60) for item in others]
             given_up = [item.result(60).json()["content"][1]["content"] for item in hostile]
     assert [item.status_code for item in answers] == [200] * OTHERS
@@ -75,9 +69,7 @@ requests = st.fixed_dictionaries(
     {"model": st.just("m") | values},
     optional={
         "messages": st.lists(odd, max_size=4) | odd,
-        "tools": st.lists(
-            odd | st.just(REGEX) | st.just(BM25) | st.just(deferred_tool("x")), max_size=5
-        ),
+        "tools": st.lists(odd | st.just(REGEX) | st.just(BM25) | st.just(deferred_tool("x")), max_size=5),
         "tool_choice": odd,
         "system": odd,
         "stream": values,
@@ -88,9 +80,7 @@ requests = st.fixed_dictionaries(
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(body=requests, on=st.booleans())
-def test_arbitrary_requests_get_response_or_api_error(
-    messages_url: str, body: Any, on: bool
-) -> None:
+def test_arbitrary_requests_get_response_or_api_error(messages_url: str, body: Any, on: bool) -> None:
     headers = {"x-toolcrib-tool-search": "on"} if on else {}
     answer = httpx2.post(messages_url, content=json.dumps(body), headers=headers, timeout=30)
     # This upstream never streams, so a request for a stream gets 502.
@@ -128,9 +118,7 @@ event = st.fixed_dictionaries(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(event, max_size=12))
 def test_arbitrary_events_give_valid_stream_or_502(events: list[Any]) -> None:
-    stream = MessagesStream(
-        build_rewriter({"messages": [user_message("Hi")], "tools": [REGEX, deferred_tool("x")]})
-    )
+    stream = MessagesStream(build_rewriter({"messages": [user_message("Hi")], "tools": [REGEX, deferred_tool("x")]}))
     try:
         output = [out for item in events for out in stream.handle_event(item)]
         output += stream.finish_round()
@@ -155,12 +143,7 @@ def test_pings_are_sent_while_upstream_is_silent(monkeypatch: pytest.MonkeyPatch
 
     with conversation_with(script) as conversation:
         url = f"{conversation.server.url}/v1/messages"
-        body = {
-            "model": "m",
-            "messages": [user_message("Hi")],
-            "tools": [REGEX, deferred_tool("x")],
-            "stream": True,
-        }
+        body = {"model": "m", "messages": [user_message("Hi")], "tools": [REGEX, deferred_tool("x")], "stream": True}
         seen = b""
         with httpx2.stream("POST", url, json=body, timeout=30) as answer:
             for chunk in answer.iter_bytes():

@@ -10,20 +10,8 @@ import anthropic
 import httpx2
 import pytest
 
-from tests.gateway.llm.anthropic.requests import (
-    HARBOUR,
-    REGEX,
-    block_types,
-    conversation_with,
-    user_message,
-)
-from tests.gateway.llm.raw_upstream import (
-    ScriptedAnswer,
-    message_end,
-    message_start,
-    raw_upstream,
-    text_block,
-)
+from tests.gateway.llm.anthropic.requests import HARBOUR, REGEX, block_types, conversation_with, user_message
+from tests.gateway.llm.raw_upstream import ScriptedAnswer, message_end, message_start, raw_upstream, text_block
 from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.support.scripted_model.turn import Failure, Raw, Turn
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
@@ -31,9 +19,7 @@ from toolcrib.gateway.llm.gateway import LlmGateway
 
 both = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 WHOLE = b'{ "type": "message",\n  "content": [] }'
-ODD = json.dumps(
-    {"messages": [user_message("Hi")], "model": "claude-opus-4-8", "tools": [REGEX]}, indent=3
-)
+ODD = json.dumps({"messages": [user_message("Hi")], "model": "claude-opus-4-8", "tools": [REGEX]}, indent=3)
 
 
 @both
@@ -102,11 +88,7 @@ def test_forwarded_bytes_are_unchanged() -> None:
         ScriptedAnswer([WHOLE], content_type="application/json", headers=about),
         ScriptedAnswer(streamed),
         ScriptedAnswer([gzip.compress(b"".join(streamed))], headers={"Content-Encoding": "gzip"}),
-        ScriptedAnswer(
-            [gzip.compress(WHOLE)],
-            content_type="application/json",
-            headers={"Content-Encoding": "gzip"},
-        ),
+        ScriptedAnswer([gzip.compress(WHOLE)], content_type="application/json", headers={"Content-Encoding": "gzip"}),
     ]
     with raw_upstream(*answers) as upstream, gateway_for_upstream(upstream.url) as served:
         url = f"{served.url}/v1/messages?beta=true"
@@ -132,10 +114,7 @@ def test_first_matching_upstream_gets_request_with_its_key() -> None:
             names, refused = [], {}
             for model in ("small-2", "large-1", "tiny", "huge", "gpt-9"):
                 answer_ = httpx2.post(
-                    f"{served.url}/v1/messages",
-                    json={"model": model},
-                    headers={"x-api-key": "theirs"},
-                    timeout=30,
+                    f"{served.url}/v1/messages", json={"model": model}, headers={"x-api-key": "theirs"}, timeout=30
                 )
                 names.append(answer_.headers.get("x-toolcrib-upstream"))
                 if answer_.status_code == 404:
@@ -170,9 +149,7 @@ def test_invalid_body_is_refused(content: bytes, status: int, kind: str) -> None
 def test_unknown_switch_is_refused() -> None:
     with conversation_with([]) as conversation:
         answer = httpx2.post(
-            f"{conversation.server.url}/v1/messages",
-            json={"model": "m"},
-            headers={"x-toolcrib-tool-search": "maybe"},
+            f"{conversation.server.url}/v1/messages", json={"model": "m"}, headers={"x-toolcrib-tool-search": "maybe"}
         )
     assert answer.status_code == 400
     assert "auto, on, off, native" in answer.json()["error"]["message"]

@@ -13,32 +13,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.llm.anthropic.requests import (
-    BM25,
-    HARBOUR,
-    REGEX,
-    tool,
-    tool_result_message,
-    user_message,
-)
+from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, REGEX, tool, tool_result_message, user_message
 from toolcrib.config.settings import LlmGatewayConfig, LlmSearchRanking
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.endpoint import check_request, drop_stale_references
 from toolcrib.gateway.llm.anthropic.history import make_server_id, render_plain_messages
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
-from toolcrib.gateway.llm.anthropic.tools import (
-    build_search_index,
-    has_deferred_tools,
-    index_entries,
-    parse_tools,
-)
+from toolcrib.gateway.llm.anthropic.tools import build_search_index, has_deferred_tools, index_entries, parse_tools
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.tool_index import ToolIndex
 
 
-def build_rewriter(
-    body: dict[str, Any], ranking: LlmSearchRanking = "exact", rounds: int = 10
-) -> ServerSearchRewriter:
+def build_rewriter(body: dict[str, Any], ranking: LlmSearchRanking = "exact", rounds: int = 10) -> ServerSearchRewriter:
     parsed = parse_tools(body)
     check_request(body, parsed, 10_000)
     index = build_search_index(parsed, ranking)
@@ -74,14 +60,8 @@ def render_plain(*messages: Any) -> list[Any]:
 
 def test_search_becomes_tool_use_and_tool_result() -> None:
     text = {"type": "text", "text": "Hm."}
-    plain = render_plain(
-        user_message("Go"), assistant_message(text, *search_blocks("srvtoolu_1", "a"), text)
-    )
-    assert outline(plain) == [
-        ("assistant", ["text", "tool_use"]),
-        ("user", ["tool_result"]),
-        ("assistant", ["text"]),
-    ]
+    plain = render_plain(user_message("Go"), assistant_message(text, *search_blocks("srvtoolu_1", "a"), text))
+    assert outline(plain) == [("assistant", ["text", "tool_use"]), ("user", ["tool_result"]), ("assistant", ["text"])]
     assert plain[1]["content"][1]["id"] == plain[2]["content"][0]["tool_use_id"] == "toolu_1"
 
 
@@ -118,8 +98,7 @@ def test_errors_and_cache_breakpoints_are_kept() -> None:
     wrong = {"type": "tool_search_tool_result", "tool_use_id": "srvtoolu_2", "content": failed}
     reference = {"type": "tool_reference", "tool_name": "a", "cache_control": mark}
     plain = render_plain(
-        assistant_message({**use, "cache_control": mark}, answer, wrong),
-        tool_result_message("toolu_9", [reference]),
+        assistant_message({**use, "cache_control": mark}, answer, wrong), tool_result_message("toolu_9", [reference])
     )
     assert plain[0]["content"][0]["cache_control"] == mark
     first, second, third = plain[1]["content"]
@@ -148,9 +127,7 @@ def test_each_round_starts_with_same_bytes_as_previous_round() -> None:
     assert [item["cache_control"] for item in answers] == [mark, mark]
     for first, second in pairwise(sent):
         for part in ("tools", "messages"):
-            assert _without_breakpoints(second[part])[: len(first[part])] == _without_breakpoints(
-                first[part]
-            )
+            assert _without_breakpoints(second[part])[: len(first[part])] == _without_breakpoints(first[part])
     content = json.loads(json.dumps(rewriter.content))
     following = build_rewriter(
         {**body, "messages": [*body["messages"], assistant_message(*content), user_message("On")]}
@@ -172,9 +149,7 @@ def _without_breakpoints(value: Any) -> Any:
 
 def test_no_breakpoints_are_added_unless_client_uses_them() -> None:
     rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
-    block = rewriter.convert_block(
-        {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
-    )
+    block = rewriter.convert_block({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}})
     rewriter.add_results([block], rewriter.run_searches([block]))
     assert "cache_control" not in json.dumps(rewriter.next_request())
 
@@ -184,9 +159,7 @@ def test_forced_search_is_forced_only_once() -> None:
     body = {"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
     rewriter = build_rewriter(body)
     assert rewriter.next_request()["tool_choice"] == choice
-    block = rewriter.convert_block(
-        {"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}}
-    )
+    block = rewriter.convert_block({"type": "tool_use", "id": "toolu_1", "name": REGEX["name"], "input": {}})
     rewriter.add_results([block], rewriter.run_searches([block]))
     later = rewriter.next_request()["tool_choice"]
     assert later == {"type": "auto", "disable_parallel_tool_use": True}
@@ -195,18 +168,13 @@ def test_forced_search_is_forced_only_once() -> None:
 def test_forced_tool_is_sent() -> None:
     choice = {"type": "tool", "name": "read_tide"}
     body = {"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR], "tool_choice": choice}
-    assert [item["name"] for item in build_rewriter(body).sent_entries] == [
-        REGEX["name"],
-        "read_tide",
-    ]
+    assert [item["name"] for item in build_rewriter(body).sent_entries] == [REGEX["name"], "read_tide"]
 
 
 def test_searches_over_limit_per_round_get_error() -> None:
     rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
     calls = [
-        rewriter.convert_block(
-            {"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}}
-        )
+        rewriter.convert_block({"type": "tool_use", "id": "same", "name": REGEX["name"], "input": {}})
         for _ in range(10)
     ]
     assert len({call["id"] for call in calls}) == 10
@@ -228,9 +196,7 @@ def test_searches_over_limit_per_round_get_error() -> None:
 def test_search_setting_selects_ranking(
     ranking: LlmSearchRanking, call: tuple[dict[str, str], dict[str, Any]], first: list[str] | None
 ) -> None:
-    rewriter = build_rewriter(
-        {"messages": [user_message("Go")], "tools": [REGEX, BM25, *HARBOUR]}, ranking
-    )
+    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, BM25, *HARBOUR]}, ranking)
     entry, input = call
     block = {"id": "srvtoolu_1", "name": entry["name"], "input": input}
     content = rewriter.run_searches([block])[0]["content"]
@@ -306,23 +272,13 @@ def test_stale_references_are_dropped() -> None:
     ("messages", "message"),
     [
         (
-            [
-                tool_result_message(
-                    "toolu_1",
-                    [{"type": "tool_reference", "tool_name": "read_tide"}, {"type": "text"}],
-                )
-            ],
+            [tool_result_message("toolu_1", [{"type": "tool_reference", "tool_name": "read_tide"}, {"type": "text"}])],
             "mixed",
         ),
         (
             [
                 assistant_message(
-                    {
-                        "type": "server_tool_use",
-                        "id": "srvtoolu_1",
-                        "name": REGEX["name"],
-                        "input": {"query": "x"},
-                    },
+                    {"type": "server_tool_use", "id": "srvtoolu_1", "name": REGEX["name"], "input": {"query": "x"}},
                     search_blocks("srvtoolu_1")[1],
                 )
             ],
@@ -342,12 +298,8 @@ def test_invalid_history_is_refused(messages: list[Any], message: str) -> None:
 
 def test_usage_of_rounds_is_added() -> None:
     rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, *HARBOUR]})
-    rewriter.add_usage(
-        {"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}}
-    )
-    rewriter.add_usage(
-        {"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}}
-    )
+    rewriter.add_usage({"input_tokens": 5, "output_tokens": 1}, {"output_tokens": 7, "cache": {"a": 1}})
+    rewriter.add_usage({"input_tokens": 3, "tier": "x", "list": [1]}, {"cache": {"a": 2, "b": None}})
     rewriter.add_usage(None, {"tier": "y", "list": [2], "input_tokens": None})
     assert rewriter.usage == {
         "input_tokens": 8,
@@ -384,21 +336,14 @@ def test_tool_indexes_are_cached_up_to_limit() -> None:
 
 
 def test_invalid_entries_are_not_indexed() -> None:
-    entries: list[dict[str, Any]] = [
-        {"name": 7},
-        {"name": "a\nb"},
-        {"name": "bell", "input_schema": 3},
-        {},
-    ]
+    entries: list[dict[str, Any]] = [{"name": 7}, {"name": "a\nb"}, {"name": "bell", "input_schema": 3}, {}]
     assert [item.tool.name for item in index_entries(entries, ())] == ["bell"]
 
 
 def test_server_ids_have_format_of_api() -> None:
     assert make_server_id("toolu_01Ab") == "srvtoolu_01Ab"
     other = make_server_id("call_7")
-    assert (
-        other.startswith("srvtoolu_01") and len(other) == 33 and other == make_server_id("call_7")
-    )
+    assert other.startswith("srvtoolu_01") and len(other) == 33 and other == make_server_id("call_7")
     assert make_server_id("call_7", {other}) not in ("", other)
 
 

@@ -42,19 +42,11 @@ def without_date(entry: dict[str, str]) -> dict[str, str]:
     ],
     ids=["regex", "bm25", "regex-undated", "bm25-undated"],
 )
-def test_model_without_tool_search_finds_and_calls_tool(
-    stream: bool, search: dict[str, str], call: ToolCall
-) -> None:
+def test_model_without_tool_search_finds_and_calls_tool(stream: bool, search: dict[str, str], call: ToolCall) -> None:
     script = [Turn("Let me look.", call), Turn("There.", ToolCall("read_tide", {"text": "now"}))]
     with conversation_with(script, stream=stream) as conversation:
         reply = conversation.send([search, *HARBOUR], "When is high tide?")
-    assert block_types(reply) == [
-        "text",
-        "server_tool_use",
-        "tool_search_tool_result",
-        "text",
-        "tool_use",
-    ]
+    assert block_types(reply) == ["text", "server_tool_use", "tool_search_tool_result", "text", "tool_use"]
     _, use, answer, _, used = reply["content"]
     assert use["id"].startswith("srvtoolu_") and use["name"] == search["name"]
     assert use["input"] == dict(call.arguments)
@@ -85,9 +77,7 @@ def test_found_tools_are_appended_in_order(stream: bool) -> None:
 
 @both
 def test_search_without_match_succeeds_with_no_references(stream: bool) -> None:
-    with conversation_with(
-        [Turn(regex_search("xylophone")), Turn("No.")], stream=stream
-    ) as conversation:
+    with conversation_with([Turn(regex_search("xylophone")), Turn("No.")], stream=stream) as conversation:
         reply = conversation.send([REGEX, *HARBOUR], "Play.")
     assert referenced_names(reply["content"][1]) == []
     assert reply["stop_reason"] == "end_turn"
@@ -108,9 +98,7 @@ def test_search_without_match_succeeds_with_no_references(stream: bool) -> None:
     ids=["bad", "201", "501", "none", "many", "old key", "empty"],
 )
 def test_invalid_search_returns_error_block(stream: bool, call: ToolCall) -> None:
-    with conversation_with(
-        [Turn(call), Turn("I see."), Turn("Good.")], stream=stream
-    ) as conversation:
+    with conversation_with([Turn(call), Turn("I see."), Turn("Good.")], stream=stream) as conversation:
         reply = conversation.send([REGEX, BM25, *HARBOUR], "Find it.")
         later = conversation.send([REGEX, BM25, *HARBOUR], "Never mind.")
     content = reply["content"][1]["content"]
@@ -132,10 +120,7 @@ def test_query_of_maximum_length_is_accepted(stream: bool, name: str, most: int)
 
 REFUSED: list[Any] = [
     pytest.param(
-        HARBOUR,
-        [],
-        "At least one tool must have defer_loading=false. All tools cannot be deferred.",
-        id="all deferred",
+        HARBOUR, [], "At least one tool must have defer_loading=false. All tools cannot be deferred.", id="all deferred"
     ),
     pytest.param(
         [REGEX, deferred_tool("flag", cache_control={"type": "ephemeral"})],
@@ -151,12 +136,7 @@ REFUSED: list[Any] = [
             {
                 "role": "assistant",
                 "content": [
-                    {
-                        "type": "server_tool_use",
-                        "id": "srvtoolu_1",
-                        "name": REGEX["name"],
-                        "input": {"pattern": "x"},
-                    },
+                    {"type": "server_tool_use", "id": "srvtoolu_1", "name": REGEX["name"], "input": {"pattern": "x"}},
                     {
                         "type": "tool_search_tool_result",
                         "tool_use_id": "srvtoolu_1",
@@ -181,10 +161,7 @@ REFUSED: list[Any] = [
                     {
                         "type": "tool_search_tool_result",
                         "tool_use_id": "srvtoolu_9",
-                        "content": {
-                            "type": "tool_search_tool_search_result",
-                            "tool_references": [],
-                        },
+                        "content": {"type": "tool_search_tool_search_result", "tool_references": []},
                     }
                 ],
             },
@@ -201,12 +178,7 @@ REFUSED: list[Any] = [
             {
                 "role": "assistant",
                 "content": [
-                    {
-                        "type": "server_tool_use",
-                        "id": "srvtoolu_1",
-                        "name": REGEX["name"],
-                        "input": {"pattern": "x"},
-                    }
+                    {"type": "server_tool_use", "id": "srvtoolu_1", "name": REGEX["name"], "input": {"pattern": "x"}}
                 ],
             },
             user_message("And?"),
@@ -333,9 +305,7 @@ def test_found_tool_stays_while_history_has_search(stream: bool) -> None:
     ]
     with conversation_with(script, stream=stream) as conversation:
         first = conversation.send([REGEX, *HARBOUR], "High tide?")
-        conversation.send(
-            [REGEX, *HARBOUR], tool_result_message(first["content"][-1]["id"], "noon")
-        )
+        conversation.send([REGEX, *HARBOUR], tool_result_message(first["content"][-1]["id"], "noon"))
         conversation.history = []
         conversation.send([REGEX, *HARBOUR], "And tomorrow?")
     assert conversation.upstream_requests[2].tool_names == (REGEX["name"], "read_tide")
@@ -372,9 +342,7 @@ def test_token_count_excludes_deferred_tools() -> None:
             ).input_tokens
 
         large = "Much to say about it. " * 100
-        assert count([REGEX, deferred_tool("flag", large)]) == count(
-            [REGEX, deferred_tool("lamp", large * 9)]
-        )
+        assert count([REGEX, deferred_tool("flag", large)]) == count([REGEX, deferred_tool("lamp", large * 9)])
         assert count([REGEX, tool("flag", large)]) > count([REGEX, deferred_tool("flag", large)])
 
 
@@ -383,19 +351,14 @@ def test_usage_is_sum_of_all_rounds(stream: bool) -> None:
     script = [Turn(regex_search("tide")), Turn(regex_search("sail")), Turn("Done.")]
     with conversation_with(script, stream=stream) as conversation:
         reply = conversation.send([REGEX, *HARBOUR], "Go.")
-    passes = [
-        max(1, len(json.dumps(item.body, ensure_ascii=False)) // 4)
-        for item in conversation.upstream_requests
-    ]
+    passes = [max(1, len(json.dumps(item.body, ensure_ascii=False)) // 4) for item in conversation.upstream_requests]
     assert reply["usage"]["input_tokens"] == sum(passes)
     assert reply["usage"]["server_tool_use"] == {"web_search_requests": 0, "web_fetch_requests": 0}
 
 
 @both
 def test_unknown_betas_and_fields_are_forwarded(stream: bool) -> None:
-    with conversation_with(
-        [Turn(regex_search("tide")), Turn("Done.")], stream=stream
-    ) as conversation:
+    with conversation_with([Turn(regex_search("tide")), Turn("Done.")], stream=stream) as conversation:
         conversation.send(
             [REGEX, *HARBOUR],
             "Go.",

@@ -7,20 +7,11 @@ from typing import Any
 
 import httpx2
 
-from tests.gateway.llm.anthropic.requests import (
-    BM25,
-    HARBOUR,
-    Conversation,
-    bm25_search,
-    conversation_with,
-    tool,
-)
+from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, Conversation, bm25_search, conversation_with, tool
 from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 
 SCRIPT = [
-    Turn(
-        "Let me look.", ToolCall(BM25["name"], {"query": "tie the boat", "limit": 1}, "toolu_01A")
-    ),
+    Turn("Let me look.", ToolCall(BM25["name"], {"query": "tie the boat", "limit": 1}, "toolu_01A")),
     Turn("Found.", ToolCall("moor_boat", {"text": "now"}, "toolu_01B")),
 ]
 
@@ -93,22 +84,14 @@ def test_search_input_and_end_have_form_of_api() -> None:
     with conversation_with(SCRIPT) as conversation:
         data = [event for _, event in stream_events(conversation)]
     pieces = [
-        item["delta"]["partial_json"]
-        for item in data
-        if item["type"] == "content_block_delta" and item["index"] == 1
+        item["delta"]["partial_json"] for item in data if item["type"] == "content_block_delta" and item["index"] == 1
     ]
     assert pieces[0] == "" and len(pieces) > 2
     assert json.loads("".join(pieces)) == {"query": "tie the boat", "limit": 1}
-    started = next(
-        item for item in data if item["type"] == "content_block_start" and item["index"] == 1
-    )
+    started = next(item for item in data if item["type"] == "content_block_start" and item["index"] == 1)
     assert started["content_block"]["input"] == {}
     end = data[-2]
-    assert end["delta"] == {
-        "stop_reason": "tool_use",
-        "stop_sequence": None,
-        "stop_details": None,
-    }
+    assert end["delta"] == {"stop_reason": "tool_use", "stop_sequence": None, "stop_details": None}
     first = data[0]["message"]["usage"]["input_tokens"]
     assert end["usage"]["input_tokens"] > first > 0
     assert end["usage"]["server_tool_use"] == {"web_search_requests": 0, "web_fetch_requests": 0}
@@ -127,12 +110,7 @@ def test_streamed_message_equals_whole_message() -> None:
 
 
 def test_complete_search_input_is_split_into_deltas() -> None:
-    call = {
-        "type": "tool_use",
-        "id": "call_0",
-        "name": BM25["name"],
-        "input": {"query": "tie the boat", "limit": 1},
-    }
+    call = {"type": "tool_use", "id": "call_0", "name": BM25["name"], "input": {"query": "tie the boat", "limit": 1}}
     with conversation_with([Turn(Raw(call)), Turn(Raw(call)), Turn("Done.")]) as conversation:
         events = [data for _, data in stream_events(conversation)]
     starts = [item["content_block"] for item in events if item["type"] == "content_block_start"]
@@ -142,9 +120,7 @@ def test_complete_search_input_is_split_into_deltas() -> None:
     assert len({item["id"] for item in uses}) == 2
     assert all(item["id"].startswith("srvtoolu_01") and len(item["id"]) == 33 for item in uses)
     pieces = [
-        item["delta"]["partial_json"]
-        for item in events
-        if item["type"] == "content_block_delta" and item["index"] == 0
+        item["delta"]["partial_json"] for item in events if item["type"] == "content_block_delta" and item["index"] == 0
     ]
     assert pieces[0] == "" and json.loads("".join(pieces)) == call["input"]
 

@@ -8,13 +8,7 @@ from typing import Any
 import anthropic
 import pytest
 
-from tests.gateway.llm.anthropic.requests import (
-    Conversation,
-    block_types,
-    conversation_with,
-    tool,
-    tool_result_message,
-)
+from tests.gateway.llm.anthropic.requests import Conversation, block_types, conversation_with, tool, tool_result_message
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 
@@ -39,10 +33,7 @@ def _use_lexical_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @both
 def test_client_gets_reply_without_search(stream: bool) -> None:
-    script = [
-        Turn("Let me see.", search_call("read_tide")),
-        Turn("Here.", ToolCall("read_tide", {"text": "now"})),
-    ]
+    script = [Turn("Let me see.", search_call("read_tide")), Turn("Here.", ToolCall("read_tide", {"text": "now"}))]
     with conversation_with(script, stream=stream) as conversation:
         reply = conversation.send(MANY, f"When is high tide? {stream}")
         first, second = conversation.upstream_requests
@@ -55,20 +46,13 @@ def test_client_gets_reply_without_search(stream: bool) -> None:
     assert first.tool_names == ("search_tools",)
     assert second.tool_names == ("search_tools", "read_tide")
     assert second.body["tools"][1] == MANY[-2]
-    passes = [
-        max(1, len(json.dumps(item.body, ensure_ascii=False)) // 4) for item in (first, second)
-    ]
+    passes = [max(1, len(json.dumps(item.body, ensure_ascii=False)) // 4) for item in (first, second)]
     assert reply["usage"]["input_tokens"] == sum(passes)
 
 
 @both
 def test_found_tools_stay_loaded_in_conversation(stream: bool) -> None:
-    script = [
-        Turn(search_call("read_tide")),
-        Turn(ToolCall("moor_boat", {})),
-        Turn("Moored."),
-        Turn("Who?"),
-    ]
+    script = [Turn(search_call("read_tide")), Turn(ToolCall("moor_boat", {})), Turn("Moored."), Turn("Who?")]
     with conversation_with(script, stream=stream) as conversation:
         first = conversation.send(MANY, f"Come in. {stream}")
         conversation.send(MANY, tool_result_message(first["content"][0]["id"]))
@@ -106,11 +90,7 @@ def test_search_next_to_call_is_hidden(stream: bool) -> None:
     with conversation_with(script, stream=stream) as conversation:
         first = conversation.send(MANY, f"Both. {stream}")
         conversation.send(MANY, tool_result_message(first["content"][0]["id"]))
-        assert conversation.upstream_requests[1].tool_names == (
-            "search_tools",
-            "read_tide",
-            "errand_1",
-        )
+        assert conversation.upstream_requests[1].tool_names == ("search_tools", "read_tide", "errand_1")
     assert block_types(first) == ["tool_use"] and first["stop_reason"] == "tool_use"
 
 
@@ -151,10 +131,7 @@ def test_transparent_search_starts_at_threshold_or_switch() -> None:
         assert get_treatment(conversation, MANY[:30]) == "off"
         assert get_treatment(conversation, MANY[:31]) == "transparent"
         assert get_treatment(conversation, [tool("large", "word " * 9_000)]) == "transparent"
-        assert (
-            get_treatment(conversation, MANY[:2], **{"x-toolcrib-tool-search": "on"})
-            == "transparent"
-        )
+        assert get_treatment(conversation, MANY[:2], **{"x-toolcrib-tool-search": "on"}) == "transparent"
         assert get_treatment(conversation, MANY, **{"x-toolcrib-tool-search": "off"}) == "off"
         # An invalid request is forwarded, and the upstream refuses it.
         with pytest.raises(anthropic.BadRequestError, match="must be unique"):
@@ -196,9 +173,7 @@ def test_token_count_uses_rewritten_request() -> None:
 
         def count(tools: Any) -> int:
             messages: Any = [{"role": "user", "content": "Hi"}]
-            counted = conversation.client.messages.count_tokens(
-                model="m", messages=messages, tools=tools
-            )
+            counted = conversation.client.messages.count_tokens(model="m", messages=messages, tools=tools)
             return counted.input_tokens
 
         assert count(MANY) < count(MANY[:20])

@@ -85,10 +85,7 @@ def build_tide_model(search: ToolCall) -> Any:
 
 def test_own_search_of_claude_code_loads_tools(program: Path, tmp_path: Path) -> None:
     search = ToolCall("ToolSearch", {"query": f"select:{TIDE}", "max_results": 5})
-    with (
-        ScriptedModel(build_tide_model(search)) as model,
-        gateway_for_upstream(model.url) as served,
-    ):
+    with ScriptedModel(build_tide_model(search)) as model, gateway_for_upstream(model.url) as served:
         answer = ask_claude_code(program, served.url, tmp_path, ENABLE_TOOL_SEARCH="true")
     assert answer["result"] == "High tide is at noon."
     shown = [item.tool_names for item in model.requests if "ToolSearch" in item.tool_names]
@@ -100,10 +97,7 @@ def test_own_search_of_claude_code_loads_tools(program: Path, tmp_path: Path) ->
 
 def test_transparent_search_for_claude_code(program: Path, tmp_path: Path) -> None:
     search = ToolCall("search_tools", {"query": "when is the water high"})
-    with (
-        ScriptedModel(build_tide_model(search)) as model,
-        gateway_for_upstream(model.url) as served,
-    ):
+    with ScriptedModel(build_tide_model(search)) as model, gateway_for_upstream(model.url) as served:
         answer = ask_claude_code(
             program,
             served.url,

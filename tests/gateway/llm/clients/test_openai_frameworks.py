@@ -87,9 +87,7 @@ def test_langchain_finds_and_calls_tool() -> None:
         return recipient
 
     with openai_setup(SCRIPT, UPSTREAM) as setup:
-        model = chat(
-            model="gpt-5.4", base_url=f"{setup.url}/v1", api_key="x", use_responses_api=True
-        )
+        model = chat(model="gpt-5.4", base_url=f"{setup.url}/v1", api_key="x", use_responses_api=True)
         tools: list[Any] = [tool(get_exchange_rate), tool(send_email)]
         search = middleware.ProviderToolSearchMiddleware(searchable_tools=tools)
         agent = agents.create_agent(model, tools=tools, middleware=[search])

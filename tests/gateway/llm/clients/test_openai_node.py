@@ -60,11 +60,7 @@ def test_node_client_parses_streamed_search(modules: Path, tmp_path: Path) -> No
     """
     with openai_setup([Turn(LOOK), Turn(RATE)]) as setup:
         printed = node(modules, tmp_path, script, url=setup.url, tools=deferred_functions())
-    assert [item["type"] for item in printed["output"]] == [
-        "tool_search_call",
-        "tool_search_output",
-        "function_call",
-    ]
+    assert [item["type"] for item in printed["output"]] == ["tool_search_call", "tool_search_output", "function_call"]
     assert printed["output"][2]["namespace"] == "get_exchange_rate"
     assert printed["kinds"][-1] == "response.completed"
 
@@ -104,12 +100,7 @@ def codex(modules: Path, folder: Path, url: str, question: str, **more: Any) -> 
     done = subprocess.run(
         [program, script, "exec", "--skip-git-repo-check", *options, question],
         cwd=folder,
-        env={
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "CODEX_HOME": str(folder),
-            "TOOLCRIB_TEST_KEY": "x",
-        },
+        env={"PATH": os.environ["PATH"], "HOME": str(folder), "CODEX_HOME": str(folder), "TOOLCRIB_TEST_KEY": "x"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

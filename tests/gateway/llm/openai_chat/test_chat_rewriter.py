@@ -25,9 +25,7 @@ def new_memory() -> ScopedMemory:
     return ScopedMemory(ConversationMemory(100), "somebody")
 
 
-def build_rewriter(
-    messages: list[Json] | None = None, index: ToolIndex | None = None, **more: Any
-) -> ChatRewriter:
+def build_rewriter(messages: list[Json] | None = None, index: ToolIndex | None = None, **more: Any) -> ChatRewriter:
     body = {"model": "m", "messages": messages or [USER], "tools": [], **more.pop("body", {})}
     settings: Json = {"memory": new_memory(), "max_rounds": 10, **more}
     return ChatRewriter(body, index or transparent_index(), **settings)
@@ -74,9 +72,7 @@ def test_client_gets_one_message_with_all_texts_and_usage() -> None:
     assert done is not None
     (choice,) = done["choices"]
     assert choice["message"]["content"] == "I look.\n\nFound."
-    assert [item["function"]["name"] for item in choice["message"]["tool_calls"]] == [
-        "get_exchange_rate"
-    ]
+    assert [item["function"]["name"] for item in choice["message"]["tool_calls"]] == ["get_exchange_rate"]
     assert choice["finish_reason"] == "tool_calls"
     assert done["usage"] == {"total_tokens": 12}
 
@@ -86,9 +82,7 @@ def test_next_request_starts_with_same_messages() -> None:
     first = build_rewriter(memory=memory)
     first.handle_reply(reply(search_call(), content="I look."))
     request = first.next_request()
-    done = first.handle_reply(
-        reply(tool_call("get_exchange_rate", currency="USD"), content="Found.")
-    )
+    done = first.handle_reply(reply(tool_call("get_exchange_rate", currency="USD"), content="Found."))
     assert done is not None
     result = {"role": "tool", "tool_call_id": "call_1", "content": "0.9"}
     history = [USER, done["choices"][0]["message"], result]
@@ -99,11 +93,7 @@ def test_next_request_starts_with_same_messages() -> None:
 
 
 def test_called_tool_stays_loaded_without_memory() -> None:
-    used = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [tool_call("send_email", recipient="a")],
-    }
+    used = {"role": "assistant", "content": None, "tool_calls": [tool_call("send_email", recipient="a")]}
     result = {"role": "tool", "tool_call_id": "call_1", "content": "sent"}
     body = build_rewriter([USER, used, result]).next_request()
     assert tool_names(body) == ["search_tools", "send_email"]
@@ -120,9 +110,7 @@ def test_search_next_to_client_call_is_restored() -> None:
     message = done["choices"][0]["message"]
     assert [item["function"]["name"] for item in message["tool_calls"]] == ["now"]
     result = {"role": "tool", "tool_call_id": "call_1", "content": "noon"}
-    body = build_rewriter(
-        [USER, message, result], transparent_index(tools), memory=memory
-    ).next_request()
+    body = build_rewriter([USER, message, result], transparent_index(tools), memory=memory).next_request()
     assert tool_names(body) == ["now", "search_tools", "get_exchange_rate"]
     whole = body["messages"][1]
     assert [item["id"] for item in whole["tool_calls"]] == ["call_1", "call_s"]
@@ -136,14 +124,8 @@ def test_hidden_messages_are_not_shared_between_clients() -> None:
     done = first.handle_reply(reply(tool_call("get_exchange_rate", currency="USD")))
     assert done is not None
     history = [USER, done["choices"][0]["message"]]
-    assert (
-        len(build_rewriter(history, memory=ScopedMemory(memory, "ann")).next_request()["messages"])
-        == 4
-    )
-    assert (
-        len(build_rewriter(history, memory=ScopedMemory(memory, "bob")).next_request()["messages"])
-        == 2
-    )
+    assert len(build_rewriter(history, memory=ScopedMemory(memory, "ann")).next_request()["messages"]) == 4
+    assert len(build_rewriter(history, memory=ScopedMemory(memory, "bob")).next_request()["messages"]) == 2
 
 
 def test_valid_call_of_unrevealed_tool_is_forwarded() -> None:
@@ -188,19 +170,12 @@ def test_search_of_truncated_reply_does_not_run() -> None:
 
 def test_forced_tool_is_sent() -> None:
     choice = {"type": "function", "function": {"name": "play_song"}}
-    assert tool_names(build_rewriter(body={"tool_choice": choice}).next_request()) == [
-        "search_tools",
-        "play_song",
-    ]
+    assert tool_names(build_rewriter(body={"tool_choice": choice}).next_request()) == ["search_tools", "play_song"]
 
 
 def test_references_load_tools_and_become_text() -> None:
     index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
-    loads = {
-        "role": "assistant",
-        "content": None,
-        "tool_calls": [tool_call("look", "call_1", q="x")],
-    }
+    loads = {"role": "assistant", "content": None, "tool_calls": [tool_call("look", "call_1", q="x")]}
     parts = [
         {"type": "tool_reference", "tool_name": "send_email"},
         {"type": "tool_reference", "tool_name": "gone"},
@@ -215,9 +190,7 @@ def test_references_load_tools_and_become_text() -> None:
 
 def test_empty_tool_list_is_omitted() -> None:
     index = build_deferred_index(chat_functions(defer_loading=True), client_loads=True)
-    body = build_rewriter(
-        index=index, body={"tool_choice": "auto", "parallel_tool_calls": True}
-    ).next_request()
+    body = build_rewriter(index=index, body={"tool_choice": "auto", "parallel_tool_calls": True}).next_request()
     assert not {"tools", "tool_choice", "parallel_tool_calls"} & body.keys()
 
 

@@ -39,10 +39,7 @@ def test_transparent_search(way: Any) -> None:
         first = way(setup)
         (call,) = first.choices[0].message.tool_calls
         assert first.choices[0].finish_reason == "tool_calls"
-        assert (call.function.name, json.loads(call.function.arguments)) == (
-            "get_exchange_rate",
-            {"currency": "USD"},
-        )
+        assert (call.function.name, json.loads(call.function.arguments)) == ("get_exchange_rate", {"currency": "USD"})
         assert first.choices[0].message.content == "I look."
         message = first.choices[0].message.model_dump(exclude_none=True, exclude={"parsed"})
         result = {"role": "tool", "tool_call_id": call.id, "content": "0.9"}
@@ -81,9 +78,7 @@ def test_usage_is_sum_of_all_rounds() -> None:
         whole = complete(setup).usage
         counted = complete_streamed(setup, stream_options={"include_usage": True}).usage
         assert complete_streamed(setup).usage is None
-        spent = [
-            len(json.dumps(request.body, ensure_ascii=False)) // 4 for request in setup.requests
-        ]
+        spent = [len(json.dumps(request.body, ensure_ascii=False)) // 4 for request in setup.requests]
         assert whole.prompt_tokens == sum(spent[:2])
         assert counted.prompt_tokens == sum(spent[2:4])
 
@@ -97,10 +92,7 @@ def test_response_headers_report_savings_and_follow_switch() -> None:
 
         sent_headers = headers()
         assert sent_headers["x-toolcrib-treatment"] == "transparent"
-        assert (sent_headers["x-toolcrib-tools"], sent_headers["x-toolcrib-tools-shown"]) == (
-            "6",
-            "0",
-        )
+        assert (sent_headers["x-toolcrib-tools"], sent_headers["x-toolcrib-tools-shown"]) == ("6", "0")
         assert int(sent_headers["x-toolcrib-tokens-saved"]) > 100
         switch = "x-toolcrib-tool-search"
         assert headers(extra_headers={switch: "off"})["x-toolcrib-treatment"] == "off"
@@ -120,11 +112,7 @@ def test_few_tools_are_forwarded_unless_switch_is_on() -> None:
 
 
 @pytest.mark.parametrize(
-    "more",
-    [
-        {"n": 2},
-        {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}},
-    ],
+    "more", [{"n": 2}, {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": []}}}]
 )
 def test_unsupported_requests_are_forwarded(more: Json) -> None:
     with openai_setup(lambda request: Turn("Hm."), **FEW) as setup:
@@ -145,11 +133,7 @@ def test_deferred_tools_are_searched_when_switch_is_off() -> None:
 def test_client_can_search_itself_with_tool_references() -> None:
     find = {"type": "function", "function": {"name": "find_tools", "parameters": {}}}
     tools = [find, *chat_functions(defer_loading=True)]
-    call = {
-        "id": "call_1",
-        "type": "function",
-        "function": {"name": "find_tools", "arguments": "{}"},
-    }
+    call = {"id": "call_1", "type": "function", "function": {"name": "find_tools", "arguments": "{}"}}
     reference = [{"type": "tool_reference", "tool_name": "send_email"}]
     history = [
         USER,

@@ -72,9 +72,7 @@ def test_text_is_forwarded_immediately_and_search_is_hidden() -> None:
     assert stream.is_ended
     assert stream.finish_round() == [] and not stream.is_complete
     second = [chunk(id="c2", role="assistant", content=""), chunk(id="c2", content="Found.")]
-    sent = handle_chunks(
-        stream, [*second, *call_chunks(tool_call("get_exchange_rate", currency="USD"), 0)]
-    )
+    sent = handle_chunks(stream, [*second, *call_chunks(tool_call("get_exchange_rate", currency="USD"), 0)])
     assert deltas(sent)[0] == {"content": "\n\nFound."}
     assert {item["id"] for item in sent} == {"c1"}
     sent += handle_chunks(stream, [chunk("tool_calls")])
@@ -82,12 +80,7 @@ def test_text_is_forwarded_immediately_and_search_is_hidden() -> None:
     assert stream.is_complete
     assert join_chunks([*sent, *last]) == (
         "\n\nFound.",
-        [
-            {
-                "id": "call_1",
-                "function": {"arguments": '{"currency": "USD"}', "name": "get_exchange_rate"},
-            }
-        ],
+        [{"id": "call_1", "function": {"arguments": '{"currency": "USD"}', "name": "get_exchange_rate"}}],
         "tool_calls",
     )
 
@@ -95,12 +88,7 @@ def test_text_is_forwarded_immediately_and_search_is_hidden() -> None:
 def test_call_indexes_skip_hidden_search() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     sent = handle_chunks(
-        stream,
-        [
-            *call_chunks(search_call(), 0),
-            *call_chunks(tool_call("mine", a=1), 1),
-            chunk("tool_calls"),
-        ],
+        stream, [*call_chunks(search_call(), 0), *call_chunks(tool_call("mine", a=1), 1), chunk("tool_calls")]
     )
     assert sent[0]["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
     last = stream.finish_round()
@@ -112,12 +100,7 @@ def test_call_indexes_skip_hidden_search() -> None:
 
 def test_checked_call_is_sent_whole_at_end() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
-    assert (
-        handle_chunks(
-            stream, [*call_chunks(tool_call("book_flight", destination="Rome"), 0), chunk("stop")]
-        )
-        == []
-    )
+    assert handle_chunks(stream, [*call_chunks(tool_call("book_flight", destination="Rome"), 0), chunk("stop")]) == []
     last = stream.finish_round()
     assert stream.is_complete
     assert join_chunks(last)[1][0]["function"]["arguments"] == '{"destination": "Rome"}'

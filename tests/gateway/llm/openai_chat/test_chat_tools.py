@@ -6,11 +6,7 @@ import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
 from toolcrib.adapters.openai_chat import tools_to_wire
-from toolcrib.gateway.llm.openai_chat.endpoint import (
-    build_deferred_index,
-    build_transparent_index,
-    uses_tool_search,
-)
+from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index, uses_tool_search
 from toolcrib.session.disclosure import Activation, Disclosure
 
 NAMES = [name for name, _, _ in WORDS]
@@ -29,9 +25,7 @@ def test_deferred_tool_is_sent_without_defer_field(inside: bool) -> None:
     index = build_deferred_index(tools, client_loads=False)
     assert function_names(index.always_sent) == NAMES[:1]
     assert list(index.deferred) == NAMES[1:]
-    assert all(
-        "defer_loading" not in str(indexed.wire_entry) for indexed in index.deferred.values()
-    )
+    assert all("defer_loading" not in str(indexed.wire_entry) for indexed in index.deferred.values())
     assert index.offers_search
 
 
@@ -56,12 +50,7 @@ def test_tools_are_deferred_from_threshold_on() -> None:
     costly = build_transparent_index(chat_functions(), Disclosure(Activation(tokens=50)))
     assert function_names(few.always_sent) == NAMES and not few.deferred and not few.offers_search
     assert list(many.deferred) == list(costly.deferred) == NAMES
-    assert (
-        many.count_saved_tokens()
-        > many.count_saved_tokens(NAMES[:2])
-        > many.count_saved_tokens(NAMES)
-        == 0
-    )
+    assert many.count_saved_tokens() > many.count_saved_tokens(NAMES[:2]) > many.count_saved_tokens(NAMES) == 0
 
 
 def test_defer_loading_false_pins_tool() -> None:

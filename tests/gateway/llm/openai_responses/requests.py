@@ -60,9 +60,7 @@ def transparent_index(tools: list[Json] | None = None) -> ResponsesToolIndex:
     return build_responses_index(tools or functions(), Disclosure(Activation(tools=1)))
 
 
-def build_rewriter(
-    input: Any = None, tools: list[Json] | None = None, **more: Any
-) -> ResponsesRewriter:
+def build_rewriter(input: Any = None, tools: list[Json] | None = None, **more: Any) -> ResponsesRewriter:
     """Return a rewriter for a request; by default with six deferred functions."""
     entries = deferred_functions() if tools is None else tools
     rack = more.pop("index", None) or build_responses_index(entries)
@@ -92,13 +90,7 @@ def search_call(query: str = "exchange rate of currencies", id: str = "call_s") 
 
 def assistant_message(text: str) -> Json:
     content = [{"type": "output_text", "text": text, "annotations": []}]
-    return {
-        "id": f"msg_{text}",
-        "type": "message",
-        "role": "assistant",
-        "status": "completed",
-        "content": content,
-    }
+    return {"id": f"msg_{text}", "type": "message", "role": "assistant", "status": "completed", "content": content}
 
 
 def response(*output: Json, id: str = "resp_1", status: str = "completed", **more: Any) -> Json:

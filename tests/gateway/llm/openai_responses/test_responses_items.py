@@ -48,19 +48,13 @@ def search_item(*paths: str, id: str | None = None, **more: Any) -> Json:
 
 def answered_names(body: Json) -> list[list[str]]:
     """Return the names of the tools in the output of each search."""
-    output = [
-        item["output"] for item in body["input"] if item.get("type") == "function_call_output"
-    ]
-    return [
-        [item["name"] for item in json.loads(text)["found"]] for text in output if "found" in text
-    ]
+    output = [item["output"] for item in body["input"] if item.get("type") == "function_call_output"]
+    return [[item["name"] for item in json.loads(text)["found"]] for text in output if "found" in text]
 
 
 def test_search_in_history_becomes_call_and_loads_tools() -> None:
     tool = functions(defer_loading=True)[1]
-    body = build_rewriter(
-        [USER, {**search_item("send_email"), "id": "tsc_7"}, search_output(tool)]
-    ).next_request()
+    body = build_rewriter([USER, {**search_item("send_email"), "id": "tsc_7"}, search_output(tool)]).next_request()
     assert tool_names(body) == ["search_tools", "send_email"]
     assert item_types(body["input"]) == ["message", "function_call", "function_call_output"]
     search, output = body["input"][1:]
@@ -73,9 +67,7 @@ def test_search_in_history_becomes_call_and_loads_tools() -> None:
 def test_outputs_without_ids_are_matched_to_calls(key: str) -> None:
     tools = functions(defer_loading=True)
     calls = [{**search_item(), "arguments": {key: [tool["name"]]}} for tool in tools[:2]]
-    body = build_rewriter(
-        [USER, *calls, search_output(tools[0]), search_output(tools[1])]
-    ).next_request()
+    body = build_rewriter([USER, *calls, search_output(tools[0]), search_output(tools[1])]).next_request()
     ids = [item["call_id"] for item in body["input"][1:]]
     assert ids[:2] == ids[2:] and len(set(ids)) == 2
     assert answered_names(body) == [["get_exchange_rate"], ["send_email"]]
@@ -84,9 +76,7 @@ def test_outputs_without_ids_are_matched_to_calls(key: str) -> None:
 def test_search_without_output_is_answered_from_its_paths() -> None:
     paths = ["play_song", "crm", "wiki", "gone"]
     body = build_rewriter([USER, search_item(*paths)], ALL).next_request()
-    assert answered_names(body) == [
-        ["play_song", "crm___list_orders", "crm___cancel_order", "wiki"]
-    ]
+    assert answered_names(body) == [["play_song", "crm___list_orders", "crm___cancel_order", "wiki"]]
     assert tool_names(body)[-4:] == ["play_song", "crm___list_orders", "crm___cancel_order", "mcp"]
     assert body["tools"][-1]["authorization"] == "a secret"
 
@@ -103,9 +93,7 @@ def test_history_can_define_tools() -> None:
     history = [
         USER,
         {**search_item(id="call_9"), "execution": "client", "arguments": {"goal": "anything"}},
-        search_output(
-            new, space, functions(defer_loading=True)[0], id="call_9", execution="client"
-        ),
+        search_output(new, space, functions(defer_loading=True)[0], id="call_9", execution="client"),
         {**function_call("new_tool", "call_a"), "namespace": "new_tool"},
         {"type": "function_call_output", "call_id": "call_a", "output": "done"},
     ]
@@ -138,9 +126,7 @@ def test_call_of_plain_function_has_no_namespace() -> None:
     tools = [SEARCH, functions()[0], *functions(defer_loading=True)[1:]]
     rewriter = build_rewriter([USER, function_call("get_exchange_rate")], tools)
     assert rewriter.next_request()["input"][1] == function_call("get_exchange_rate")
-    assert rewriter.render_item(function_call("get_exchange_rate")) == function_call(
-        "get_exchange_rate"
-    )
+    assert rewriter.render_item(function_call("get_exchange_rate")) == function_call("get_exchange_rate")
     assert rewriter.render_item(function_call("send_email"))["namespace"] == "send_email"
     assert rewriter.render_item(function_call("unheard_of")) == function_call("unheard_of")
 
@@ -168,11 +154,7 @@ def test_custom_tools_can_have_namespaces() -> None:
     rewriter = build_rewriter([USER, {**used, "namespace": "shell"}], [SEARCH, custom])
     assert rewriter.next_request()["input"][1] == used
     assert rewriter.render_item(used) == {**used, "namespace": "shell"}
-    assert rewriter.next_request()["tools"][-1] == {
-        "type": "custom",
-        "name": "shell",
-        "description": "Run",
-    }
+    assert rewriter.next_request()["tools"][-1] == {"type": "custom", "name": "shell", "description": "Run"}
 
 
 def test_text_input_and_unknown_items_are_unchanged() -> None:

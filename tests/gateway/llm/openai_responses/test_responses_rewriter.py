@@ -28,16 +28,9 @@ RESULT: Json = {"type": "function_call_output", "call_id": "call_1", "output": "
 def test_search_has_items_of_api() -> None:
     rewriter = build_rewriter()
     assert rewriter.handle_reply(response(assistant_message("I look."), search_call())) is None
-    done = rewriter.handle_reply(
-        response(function_call("get_exchange_rate", currency="USD"), id="resp_2")
-    )
+    done = rewriter.handle_reply(response(function_call("get_exchange_rate", currency="USD"), id="resp_2"))
     assert done is not None
-    assert item_types(done["output"]) == [
-        "message",
-        "tool_search_call",
-        "tool_search_output",
-        "function_call",
-    ]
+    assert item_types(done["output"]) == ["message", "tool_search_call", "tool_search_output", "function_call"]
     _, request, found, used = done["output"]
     assert request == {
         "id": "tsc_s",
@@ -52,11 +45,7 @@ def test_search_has_items_of_api() -> None:
     assert used["namespace"] == used["name"] == "get_exchange_rate"
     assert done["id"] == "resp_2"
     assert done["tools"] == deferred_functions()
-    assert done["usage"] == {
-        "input_tokens": 20,
-        "input_tokens_details": {"cached_tokens": 4},
-        "output_tokens": 2,
-    }
+    assert done["usage"] == {"input_tokens": 20, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 2}
 
 
 def test_next_request_starts_with_same_input() -> None:
@@ -95,9 +84,7 @@ def test_namespace_query_loads_all_its_tools() -> None:
 def test_found_mcp_server_is_sent_with_credentials() -> None:
     rewriter = build_rewriter(tools=[SEARCH, MCP])
     assert rewriter.handle_reply(response(function_call("search_tools", query="wiki"))) is None
-    assert rewriter.next_request()["tools"][-1] == {
-        name: MCP[name] for name in MCP if name != "defer_loading"
-    }
+    assert rewriter.next_request()["tools"][-1] == {name: MCP[name] for name in MCP if name != "defer_loading"}
     direct = build_rewriter(tools=[SEARCH, MCP])
     assert direct.handle_reply(response(function_call("wiki", page="x"))) is None
     assert item_types(direct.next_request()["tools"]) == ["function", "mcp"]
@@ -116,9 +103,7 @@ def test_search_without_match_has_empty_output() -> None:
 
 def test_search_next_to_client_call_is_answered() -> None:
     tools = [{**functions()[0], "name": "now"}, *deferred_functions()]
-    done = build_rewriter(tools=tools).handle_reply(
-        response(function_call("now", currency="x"), search_call())
-    )
+    done = build_rewriter(tools=tools).handle_reply(response(function_call("now", currency="x"), search_call()))
     assert done is not None
     assert item_types(done["output"]) == ["function_call", "tool_search_call", "tool_search_output"]
     body = build_rewriter([USER, *done["output"], RESULT], tools).next_request()
@@ -149,9 +134,7 @@ def test_transparent_client_gets_plain_response() -> None:
     assert item_types(done["output"]) == ["message", "function_call"]
     assert "namespace" not in done["output"][1]
     history = [USER, *done["output"], RESULT]
-    again = build_rewriter(
-        history, functions(), index=transparent_index(), memory=memory
-    ).next_request()
+    again = build_rewriter(history, functions(), index=transparent_index(), memory=memory).next_request()
     assert again["input"][: len(request["input"])] == request["input"]
     assert again["tools"] == request["tools"]
     lost = build_rewriter(history, functions(), index=transparent_index()).next_request()
@@ -164,15 +147,11 @@ def test_reasoning_is_restored_with_its_item() -> None:
     thought = [{"type": "reasoning", "id": f"rs_{at}", "summary": []} for at in range(2)]
     rewriter = build_rewriter(index=transparent_index(), tools=functions(), memory=memory)
     assert rewriter.handle_reply(response(thought[0], search_call())) is None
-    done = rewriter.handle_reply(
-        response(thought[1], function_call("get_exchange_rate", currency="USD"))
-    )
+    done = rewriter.handle_reply(response(thought[1], function_call("get_exchange_rate", currency="USD")))
     assert done is not None
     assert item_types(done["output"]) == ["reasoning", "reasoning", "function_call"]
     history = [USER, *done["output"], RESULT]
-    again = build_rewriter(
-        history, functions(), index=transparent_index(), memory=memory
-    ).next_request()["input"]
+    again = build_rewriter(history, functions(), index=transparent_index(), memory=memory).next_request()["input"]
     assert item_types(again)[1:6] == [
         "reasoning",
         "function_call",
@@ -184,9 +163,7 @@ def test_reasoning_is_restored_with_its_item() -> None:
     assert item_types(lost)[1:3] == ["reasoning", "function_call"] and lost[1]["id"] == "rs_1"
     bare = [item for item in history if item.get("type") != "reasoning"]
     assert "search_tools" in json.dumps(
-        build_rewriter(bare, functions(), index=transparent_index(), memory=memory).next_request()[
-            "input"
-        ]
+        build_rewriter(bare, functions(), index=transparent_index(), memory=memory).next_request()["input"]
     )
 
 
@@ -202,13 +179,7 @@ def test_hidden_search_after_last_call_is_restored_before_it() -> None:
     body = build_rewriter(
         [USER, *done["output"], RESULT], tools, index=transparent_index(tools), memory=memory
     ).next_request()
-    assert [item.get("call_id") for item in body["input"]] == [
-        None,
-        "call_s",
-        "call_s",
-        "call_1",
-        "call_1",
-    ]
+    assert [item.get("call_id") for item in body["input"]] == [None, "call_s", "call_s", "call_1", "call_1"]
     assert "get_exchange_rate" in tool_names(body)
 
 
@@ -225,9 +196,7 @@ def test_search_tool_is_removed_after_maximum_rounds() -> None:
     rewriter = build_rewriter(max_rounds=1)
     assert rewriter.handle_reply(response(search_call())) is None
     assert tool_names(rewriter.next_request()) == ["get_exchange_rate"]
-    done = rewriter.handle_reply(
-        response(assistant_message("I give up."), search_call(id="call_t"))
-    )
+    done = rewriter.handle_reply(response(assistant_message("I give up."), search_call(id="call_t")))
     assert done is not None
     assert item_types(done["output"]) == ["tool_search_call", "tool_search_output", "message"]
 
@@ -242,13 +211,8 @@ def test_previous_response_id_restores_loaded_tools() -> None:
     memory = new_memory()
     first = build_rewriter(memory=memory)
     assert first.handle_reply(response(search_call())) is None
-    assert (
-        first.handle_reply(response(function_call("get_exchange_rate", currency="x"), id="resp_2"))
-        is not None
-    )
-    later = build_rewriter(
-        [RESULT], memory=memory, body={"previous_response_id": "resp_2"}
-    ).next_request()
+    assert first.handle_reply(response(function_call("get_exchange_rate", currency="x"), id="resp_2")) is not None
+    later = build_rewriter([RESULT], memory=memory, body={"previous_response_id": "resp_2"}).next_request()
     assert tool_names(later) == ["search_tools", "get_exchange_rate"]
     assert later["previous_response_id"] == "resp_2" and later["input"] == [RESULT]
     lost = build_rewriter([RESULT], body={"previous_response_id": "resp_2"}).next_request()
@@ -259,16 +223,10 @@ def test_stored_search_is_answered_in_next_request() -> None:
     memory = new_memory()
     tools = [{**functions()[0], "name": "now"}, *deferred_functions()]
     first = build_rewriter(tools=tools, memory=memory)
-    assert (
-        first.handle_reply(response(function_call("now", currency="x"), search_call())) is not None
-    )
-    body = build_rewriter(
-        [RESULT], tools, memory=memory, body={"previous_response_id": "resp_1"}
-    ).next_request()
+    assert first.handle_reply(response(function_call("now", currency="x"), search_call())) is not None
+    body = build_rewriter([RESULT], tools, memory=memory, body={"previous_response_id": "resp_1"}).next_request()
     assert [item["call_id"] for item in body["input"]] == ["call_s", "call_1"]
-    text = build_rewriter(
-        "Go on", tools, memory=memory, body={"previous_response_id": "resp_1"}
-    ).next_request()
+    text = build_rewriter("Go on", tools, memory=memory, body={"previous_response_id": "resp_1"}).next_request()
     assert item_types(text["input"]) == ["function_call_output", "message"]
 
 
@@ -288,13 +246,8 @@ def test_tool_choice_is_converted() -> None:
     email = {"type": "function", "name": "send_email"}
     allowed = {"type": "allowed_tools", "mode": "auto", "tools": [email, {"type": "tool_search"}]}
     assert choice(allowed) == {**allowed, "tools": [email, ours]}
-    assert tool_names(build_rewriter(body={"tool_choice": email}).next_request()) == [
-        "search_tools",
-        "send_email",
-    ]
-    nothing = build_rewriter(
-        tools=[SEARCH], body={"tool_choice": {"type": "tool_search"}}
-    ).next_request()
+    assert tool_names(build_rewriter(body={"tool_choice": email}).next_request()) == ["search_tools", "send_email"]
+    nothing = build_rewriter(tools=[SEARCH], body={"tool_choice": {"type": "tool_search"}}).next_request()
     assert not {"tools", "tool_choice"} & nothing.keys()
 
 
@@ -305,18 +258,12 @@ def test_hosted_calls_do_not_end_turn() -> None:
     approval = {"type": "mcp_approval_request", "id": "a", "name": "x"}
     done = rewriter.handle_reply(response(approval, search_call(id="call_t")))
     assert done is not None
-    assert item_types(done["output"])[-3:] == [
-        "mcp_approval_request",
-        "tool_search_call",
-        "tool_search_output",
-    ]
+    assert item_types(done["output"])[-3:] == ["mcp_approval_request", "tool_search_call", "tool_search_output"]
 
 
 def test_tool_name_may_start_with_digit() -> None:
     odd = {**functions()[0], "name": "3d_print", "description": "Print a solid body"}
-    rewriter = build_rewriter(
-        index=transparent_index([*functions(), odd]), tools=[*functions(), odd]
-    )
+    rewriter = build_rewriter(index=transparent_index([*functions(), odd]), tools=[*functions(), odd])
     assert tool_names(rewriter.next_request()) == ["search_tools"]
     assert rewriter.handle_reply(response(search_call("print a solid body"))) is None
     later = rewriter.next_request()
@@ -326,7 +273,5 @@ def test_tool_name_may_start_with_digit() -> None:
     assert done is not None
     assert [item["name"] for item in done["output"]] == ["3d_print"]
     space = {**CRM, "name": "3d"}
-    request = build_rewriter(
-        tools=[SEARCH, space], input=[{**function_call("gone"), "namespace": "3d"}, RESULT]
-    )
+    request = build_rewriter(tools=[SEARCH, space], input=[{**function_call("gone"), "namespace": "3d"}, RESULT])
     assert request.next_request()["input"][0]["name"] == "3d___gone"

@@ -10,14 +10,7 @@ import openai
 import pytest
 from openai.types.responses import Response
 
-from tests.gateway.llm.openai_responses.requests import (
-    CLIENT,
-    CRM,
-    SEARCH,
-    USER,
-    Json,
-    deferred_functions,
-)
+from tests.gateway.llm.openai_responses.requests import CLIENT, CRM, SEARCH, USER, Json, deferred_functions
 from tests.gateway.llm.serving_openai import OpenAiSetup, functions, openai_setup
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
 
@@ -33,9 +26,7 @@ def create(setup: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any
     return response
 
 
-def create_streamed(
-    setup: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any
-) -> Response:
+def create_streamed(setup: OpenAiSetup, input: Any = None, tools: Any = None, **more: Any) -> Response:
     given: Json = {"model": "m", "input": input or [USER], "tools": deferred_functions(), **more}
     if tools is not None:
         given["tools"] = tools
@@ -74,12 +65,7 @@ def call_output(response: Response, text: str = "0.9") -> list[Json]:
 def test_hosted_search_over_functions(way: Any) -> None:
     with openai_setup([Turn("I look.", LOOK), Turn(RATE), Turn("0.9 euros.")]) as setup:
         first = way(setup)
-        assert output_types(first) == [
-            "message",
-            "tool_search_call",
-            "tool_search_output",
-            "function_call",
-        ]
+        assert output_types(first) == ["message", "tool_search_call", "tool_search_output", "function_call"]
         _, search, found, used = first.output
         assert search.type == "tool_search_call" and search.execution == "server"
         assert search.arguments == {"paths": ["get_exchange_rate"]}

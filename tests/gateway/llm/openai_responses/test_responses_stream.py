@@ -54,11 +54,7 @@ def handle_events(stream: ResponsesStream, given: Iterable[Json]) -> list[Json]:
 
 def outline(sent: Iterable[Json]) -> list[tuple[str, Any, str]]:
     return [
-        (
-            item["type"].removeprefix("response."),
-            item.get("output_index"),
-            item.get("item", {}).get("type", ""),
-        )
+        (item["type"].removeprefix("response."), item.get("output_index"), item.get("item", {}).get("type", ""))
         for item in sent
     ]
 
@@ -67,9 +63,7 @@ def test_search_events_come_in_order_of_api() -> None:
     stream = ResponsesStream(build_rewriter())
     sent = handle_events(stream, response_events(search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
-    sent += handle_events(
-        stream, response_events(function_call("get_exchange_rate", currency="x"), id="resp_2")
-    )
+    sent += handle_events(stream, response_events(function_call("get_exchange_rate", currency="x"), id="resp_2"))
     last = stream.finish_round()
     assert stream.is_complete
     sent += last
@@ -104,13 +98,9 @@ def test_streamed_id_leads_to_stored_response() -> None:
     stream = ResponsesStream(build_rewriter(memory=memory))
     handle_events(stream, response_events(search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
-    handle_events(
-        stream, response_events(function_call("get_exchange_rate", currency="x"), id="resp_2")
-    )
+    handle_events(stream, response_events(function_call("get_exchange_rate", currency="x"), id="resp_2"))
     assert stream.finish_round() and stream.is_complete
-    later = build_rewriter(
-        "Go on", memory=memory, body={"previous_response_id": "resp_1"}
-    ).next_request()
+    later = build_rewriter("Go on", memory=memory, body={"previous_response_id": "resp_1"}).next_request()
     assert later["previous_response_id"] == "resp_2"
     assert [tool["name"] for tool in later["tools"]] == ["search_tools", "get_exchange_rate"]
 
@@ -120,10 +110,7 @@ def test_transparent_client_gets_plain_stream() -> None:
     sent = handle_events(stream, response_events(assistant_message("I look."), search_call()))
     assert stream.finish_round() == [] and not stream.is_complete
     sent += handle_events(
-        stream,
-        response_events(
-            assistant_message("Found."), function_call("get_exchange_rate", currency="x")
-        ),
+        stream, response_events(assistant_message("Found."), function_call("get_exchange_rate", currency="x"))
     )
     last = stream.finish_round()
     assert stream.is_complete
@@ -164,12 +151,7 @@ def test_checked_call_is_streamed_whole() -> None:
     assert sent[2]["item"]["arguments"] == "" and sent[2]["item"]["status"] == "in_progress"
     assert sent[3]["delta"] == sent[4]["arguments"] == '{"destination": "Rome"}'
     hidden = ResponsesStream(build_rewriter())
-    assert (
-        outline(
-            handle_events(hidden, response_events(function_call("book_flight", where="Rome")))[2:]
-        )
-        == []
-    )
+    assert outline(handle_events(hidden, response_events(function_call("book_flight", where="Rome")))[2:]) == []
     assert hidden.finish_round() == [] and not hidden.is_complete
 
 
@@ -189,10 +171,7 @@ def test_errors_and_unknown_events_are_forwarded_with_numbers() -> None:
     unknown = {"type": "response.news", "sequence_number": 77}
     assert handle_events(stream, [unknown]) == [{"type": "response.news", "sequence_number": 0}]
     odd: Json = {"type": "response.output_item.added", "item": None, "output_index": 0}
-    assert (
-        handle_events(stream, [odd, {**odd, "type": "response.output_item.done"}])[0]["item"]
-        is None
-    )
+    assert handle_events(stream, [odd, {**odd, "type": "response.output_item.done"}])[0]["item"] is None
     assert not stream.is_ended
     handle_events(stream, [{"type": "error", "message": "overloaded"}])
     assert stream.is_ended and stream.is_final
@@ -205,11 +184,7 @@ def test_error_event_has_form_of_api_and_sdk() -> None:
     assert broke.startswith(b"event: error\n")
     error = json.loads(broke.partition(b"data: ")[2])
     assert error["type"] == "error" and error["message"] == error["error"]["message"] == "gone"
-    own = json.loads(
-        stream.encode_error(RequestFailed("x"), {"error": {"message": "busy"}}).partition(
-            b"data: "
-        )[2]
-    )
+    own = json.loads(stream.encode_error(RequestFailed("x"), {"error": {"message": "busy"}}).partition(b"data: ")[2])
     assert own["error"] == {"message": "busy"} and own["sequence_number"] == 1
 
 

@@ -52,9 +52,7 @@ def test_deferred_mcp_server_is_one_tool_without_credentials() -> None:
 
 
 def test_search_description_lists_sources_up_to_limit() -> None:
-    about = build_responses_index([SEARCH, *functions(defer_loading=True), CRM, MCP]).search_entry[
-        "description"
-    ]
+    about = build_responses_index([SEARCH, *functions(defer_loading=True), CRM, MCP]).search_entry["description"]
     lines = about.split("\n")
     assert lines[2] == "- crm: Customers and what they have ordered"
     assert lines[3] == "- wiki: Pages of the company's encyclopedia"
@@ -84,11 +82,7 @@ def test_client_search_has_its_own_definition() -> None:
             "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.",
             "tools.defer_loading",
         ),
-        (
-            [CRM],
-            "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.",
-            "",
-        ),
+        ([CRM], "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search.", ""),
         (
             [{"type": "tool_search", "execution": "client"}],
             "Missing required parameter: 'tools[0].description'.",
@@ -121,9 +115,7 @@ def test_client_search_has_its_own_definition() -> None:
         ),
     ],
 )
-def test_invalid_requests_are_refused_with_messages_of_api(
-    tools: list[Any], message: str, param: str
-) -> None:
+def test_invalid_requests_are_refused_with_messages_of_api(tools: list[Any], message: str, param: str) -> None:
     with pytest.raises(RequestFailed) as raised:
         build_responses_index(tools)
     assert str(raised.value) == message
@@ -133,9 +125,7 @@ def test_invalid_requests_are_refused_with_messages_of_api(
 
 def test_functions_are_deferred_by_disclosure() -> None:
     custom = {"type": "custom", "name": "shell", "description": "x"}
-    index = transparent_index(
-        [*functions(), custom, {"type": "web_search"}, {"type": "mcp", "server_label": "w"}]
-    )
+    index = transparent_index([*functions(), custom, {"type": "web_search"}, {"type": "mcp", "server_label": "w"}])
     assert tool_names({"tools": index.always_sent}) == ["shell", "web_search", "mcp"]
     assert list(index.deferred) == NAMES
     assert not index.uses_tool_search

@@ -17,21 +17,13 @@ EXIT_1 = "its program ended with exit code 1"
 @pytest.mark.parametrize(
     ("server", "stderr", "fix"),
     [
-        (
-            UVX,
-            "ModuleNotFoundError: No module named 'mcp.server.fastmcp'",
-            'use "args": ["--with", "mcp<2", …]',
-        ),
+        (UVX, "ModuleNotFoundError: No module named 'mcp.server.fastmcp'", 'use "args": ["--with", "mcp<2", …]'),
         (
             PYTHON,
             "ImportError: cannot import name 'McpError' from 'mcp.shared.exceptions' (/x.py)",
             "python3 -m pip install 'mcp<2'",
         ),
-        (
-            PYTHON,
-            "AttributeError: 'Server' object has no attribute 'list_tools'",
-            "python3 -m pip install 'mcp<2'",
-        ),
+        (PYTHON, "AttributeError: 'Server' object has no attribute 'list_tools'", "python3 -m pip install 'mcp<2'"),
         (
             ServerConfig("old", command="uv", args=("run", "old")),
             "ModuleNotFoundError: No module named 'mcp.types'",

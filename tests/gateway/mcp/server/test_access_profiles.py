@@ -29,10 +29,7 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.hub import Hub
 from toolcrib.storage import open_store
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")]
 
 OPEN = plain_server("open", ["echo", "pid", "change"], prompts=["greet"], resources=["memo://open"])
 SHUT = plain_server(
@@ -65,10 +62,7 @@ async def test_other_profiles_are_never_visible(router: McpRouter, revision: str
             await list_tool_names(connected),
             [prompt.name for prompt in (await connected.list_prompts()).prompts],
             [str(resource.uri) for resource in (await connected.list_resources()).resources],
-            [
-                t.uri_template
-                for t in (await connected.list_resource_templates()).resource_templates
-            ],
+            [t.uri_template for t in (await connected.list_resource_templates()).resource_templates],
         ]
         for query in ("secret", "vault", "shut", "log", "everything there is", "*"):
             for tool in ("search_tools", "search_available_tools"):
@@ -95,9 +89,7 @@ async def test_other_profiles_are_never_visible(router: McpRouter, revision: str
 
 
 @BOTH_REVISIONS
-async def test_tool_filter_hides_servers_without_matching_tools(
-    router: McpRouter, revision: str
-) -> None:
+async def test_tool_filter_hides_servers_without_matching_tools(router: McpRouter, revision: str) -> None:
     token = PROFILE.set("pids")
     async with connect_client(router, revision) as connected:
         prompts = [prompt.name for prompt in (await connected.list_prompts()).prompts]
@@ -110,12 +102,8 @@ async def test_tool_filter_hides_servers_without_matching_tools(
     assert (prompts, uris) == (["open___greet"], ["memo://open"])
 
 
-@pytest.mark.parametrize(
-    ("profile", "confident"), [("picky", False), ("reader", True), (None, True)]
-)
-async def test_profile_sets_the_confidence_threshold(
-    router: McpRouter, profile: str | None, confident: bool
-) -> None:
+@pytest.mark.parametrize(("profile", "confident"), [("picky", False), ("reader", True), (None, True)])
+async def test_profile_sets_the_confidence_threshold(router: McpRouter, profile: str | None, confident: bool) -> None:
     query = {"query": "say back the text that I give you"}
     token = PROFILE.set(profile)
     async with connect_client(router) as connected:
@@ -128,9 +116,7 @@ async def test_profile_sets_the_confidence_threshold(
 
 
 @pytest.mark.parametrize(("profile", "confident"), [(None, False), ("easy", True)])
-async def test_profile_threshold_overrides_the_gateway_threshold(
-    profile: str | None, confident: bool
-) -> None:
+async def test_profile_threshold_overrides_the_gateway_threshold(profile: str | None, confident: bool) -> None:
     easy = AccessProfile("easy", confident_from=0.0)
     config = build_config(OPEN, profiles=[easy], mode="search", confident_from=1.0)
     token = PROFILE.set(profile)
@@ -154,9 +140,7 @@ async def test_results_below_the_score_threshold_are_dropped() -> None:
 @BOTH_REVISIONS
 async def test_same_prompt_name_resolves_per_profile(revision: str) -> None:
     """Without prefixes, several servers have a prompt of the same name; each profile sees one."""
-    servers = [
-        plain_server(name, prompts=["greet"], resources=["memo://one"]) for name in ("a", "b")
-    ]
+    servers = [plain_server(name, prompts=["greet"], resources=["memo://one"]) for name in ("a", "b")]
     profiles = [AccessProfile(name, servers=(name,)) for name in ("a", "b")]
     async with gateway(build_config(*servers, profiles=profiles, prefix=False)) as router:
         for name in ("a", "b", "a"):
@@ -165,9 +149,7 @@ async def test_same_prompt_name_resolves_per_profile(revision: str) -> None:
                 await connected.list_resources()
                 prompt = await connected.get_prompt("greet")
                 read = await connected.read_resource("memo://one")
-                completed = await connected.complete(
-                    PromptReference(name="greet"), {"name": "who", "value": "Al"}
-                )
+                completed = await connected.complete(PromptReference(name="greet"), {"name": "who", "value": "Al"})
                 with pytest.raises(MCPError, match="Unknown prompt"):
                     await connected.get_prompt("b___greet" if name == "a" else "a___greet")
             PROFILE.reset(token)
@@ -203,9 +185,7 @@ async def test_notifications_reach_only_profiles_that_see_the_server(router: Mcp
         PROFILE.reset(token)
         for method in ("prompts/list_changed", "resources/list_changed"):
             await router.forward_notification("shut", f"notifications/{method}", None)
-        await router.forward_notification(
-            "shut", "notifications/resources/updated", {"uri": "memo://shut"}
-        )
+        await router.forward_notification("shut", "notifications/resources/updated", {"uri": "memo://shut"})
         await router.forward_notification("open", "notifications/prompts/list_changed", None)
         await wait_until(lambda: received)
     assert received == ["notifications/prompts/list_changed"]
@@ -241,10 +221,7 @@ async def test_unknown_profile_is_an_error(router: McpRouter, revision: str) -> 
 async def test_session_is_bound_to_its_profile() -> None:
     profile = "reader"
     hub = Hub(build_config(OPEN, profiles=PROFILES), open_store("sqlite://"))
-    async with (
-        run_gateway(hub, lambda ctx: profile) as router,
-        connect_client(router, "legacy") as connected,
-    ):
+    async with run_gateway(hub, lambda ctx: profile) as router, connect_client(router, "legacy") as connected:
         profile = "echoes"
         with pytest.raises(MCPError, match="belongs to another profile"):
             await connected.list_tools()

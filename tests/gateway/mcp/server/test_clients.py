@@ -105,8 +105,7 @@ def test_inspector(modules: Path, targets: dict[str, Any], tmp_path: Path, trans
     check_results(
         inspect("--method", "tools/list", "--strict"),
         inspect(
-            *("--method", "tools/call", "--tool-name", "search_tools"),
-            *("--tool-arg", f"query={SEARCH['query']}"),
+            *("--method", "tools/call", "--tool-name", "search_tools"), *("--tool-arg", f"query={SEARCH['query']}")
         ),
         inspect(
             *("--method", "tools/call", "--tool-name", "call_tool"),
@@ -122,10 +121,7 @@ def test_typescript_sdk(modules: Path, targets: dict[str, Any], transport: str) 
     program.write_text(TYPESCRIPT, encoding="utf-8")
     arguments = [json.dumps(value) for value in (targets[transport], SEARCH, CALL)]
     done = subprocess.run(
-        [node_binary(modules), str(program), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=CLIENT_SECONDS,
+        [node_binary(modules), str(program), *arguments], capture_output=True, text=True, timeout=CLIENT_SECONDS
     )
     assert done.returncode == 0, done.stderr
     check_results(*json.loads(done.stdout))
@@ -144,8 +140,6 @@ def test_python_sdk(targets: dict[str, Any], transport: str, mode: str) -> None:
                 await client.call_tool("search_tools", SEARCH),
                 await client.call_tool("call_tool", CALL),
             ]
-        return [
-            result.model_dump(by_alias=True, mode="json", exclude_none=True) for result in results
-        ]
+        return [result.model_dump(by_alias=True, mode="json", exclude_none=True) for result in results]
 
     check_results(*anyio.run(run_client))

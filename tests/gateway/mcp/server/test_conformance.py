@@ -19,14 +19,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.gateway_process import (
-    REPOSITORY,
-    free_port,
-    run_gateway,
-    run_process,
-    wait_for,
-    write_config,
-)
+from tests.support.gateway_process import REPOSITORY, free_port, run_gateway, run_process, wait_for, write_config
 from tests.support.npm import NODE, install_folder, install_packages, node_binary
 
 SUITE: Final = "@modelcontextprotocol/conformance"
@@ -47,12 +40,7 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def build_conformance_config(mode: str) -> dict[str, object]:
     """Return a configuration with a server that implements everything, without prefixes."""
-    server = {
-        "command": sys.executable,
-        "args": EVERYTHING,
-        "cwd": str(REPOSITORY),
-        "connectSeconds": 600,
-    }
+    server = {"command": sys.executable, "args": EVERYTHING, "cwd": str(REPOSITORY), "connectSeconds": 600}
     return {
         "mcpServers": {"everything": server},
         "toolSearch": {"mode": mode, "prefix": False, "maxToolsLimit": 5},
@@ -120,8 +108,6 @@ def test_gateway_passes_the_checks_of_the_server(modules: Path, tmp_path: Path, 
     with run_gateway(path, servers=1) as address:
         for version in VERSIONS:
             checks = run_suite(modules, address, version, tmp_path)
-            failed = {
-                f"{scenario}: {check}" for (scenario, check), passed in checks.items() if not passed
-            }
+            failed = {f"{scenario}: {check}" for (scenario, check), passed in checks.items() if not passed}
             assert len(checks) > 60
             assert failed == set(expected[mode][version])

@@ -39,29 +39,20 @@ def short_exit_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
-async def test_list_waits_for_starting_servers(
-    revision: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_list_waits_for_starting_servers(revision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 60)
-    async with (
-        gateway(build_config(GOOD, GONE), wait=False) as router,
-        connect_client(router, revision) as connected,
-    ):
+    async with gateway(build_config(GOOD, GONE), wait=False) as router, connect_client(router, revision) as connected:
         assert await list_tool_names(connected) == ["good___echo"]
 
 
-async def test_list_wait_is_limited_and_single_list_clients_get_a_search_tool(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_list_wait_is_limited_and_single_list_clients_get_a_search_tool(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 0.1)
     async with gateway(build_config(GOOD, STALLED), wait=False) as router:
         await wait_until(lambda: any(server.is_listed for server in upstreams(router)))
         async with connect_client(router, "legacy") as connected:
             assert await list_tool_names(connected) == ["good___echo"]
             result = await call_text(connected, "search_available_tools", {"query": "zebra quartz"})
-            assert result.endswith(
-                "1 server is still starting: slow. Search again in a moment for their tools."
-            )
+            assert result.endswith("1 server is still starting: slow. Search again in a moment for their tools.")
         async with connect_client(router, "legacy", client_info=CURSOR) as connected:
             assert await list_tool_names(connected) == [*GATEWAY_TOOLS, "good___echo"]
             arguments = {"name": "good___echo", "arguments": {"text": "fine"}}

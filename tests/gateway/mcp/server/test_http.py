@@ -16,14 +16,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.exceptions import MCPError
 
-from tests.gateway.mcp.harness import (
-    STATELESS,
-    build_config,
-    call_text,
-    list_tool_names,
-    plain_server,
-    serve_app,
-)
+from tests.gateway.mcp.harness import STATELESS, build_config, call_text, list_tool_names, plain_server, serve_app
 from toolcrib.config.settings import AccessProfile, ApiKey, AuthConfig, HttpConfig
 from toolcrib.gateway.app import build_unprotected_app
 from toolcrib.gateway.metrics import MetricsRegistry
@@ -37,17 +30,9 @@ pytestmark = pytest.mark.anyio
 ZOO = plain_server("zoo", ["lion", "bear", "wolf", "echo", "pid"])
 SEA = plain_server("sea", ["whale", "shark", "squid"], STATELESS)
 CONFIG = replace(
-    build_config(
-        ZOO,
-        SEA,
-        profiles=[AccessProfile("wet", servers=("sea",))],
-        mode="dynamic",
-        max_tools_limit=3,
-    ),
+    build_config(ZOO, SEA, profiles=[AccessProfile("wet", servers=("sea",))], mode="dynamic", max_tools_limit=3),
     http=HttpConfig(max_body_bytes=100_000),
-    auth=AuthConfig(
-        (ApiKey.from_secret("key of all"), ApiKey.from_secret("key of the sea", "wet", "diver"))
-    ),
+    auth=AuthConfig((ApiKey.from_secret("key of all"), ApiKey.from_secret("key of the sea", "wet", "diver"))),
 )
 BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
 # Two hundred sessions take half a minute of one core.
@@ -144,9 +129,7 @@ async def connect_with_key(url: str, key: str) -> AsyncIterator[Any]:
 async def test_key_selects_its_profile_and_no_other(url: str, revision: str) -> None:
     async with Client(connect_with_key(f"{url}/mcp", "key of the sea"), mode=revision) as connected:
         assert await list_tool_names(connected) == ["sea___whale", "sea___shark", "sea___squid"]
-    async with Client(
-        connect_with_key(f"{url}/mcp/p/wet", "key of all"), mode=revision
-    ) as connected:
+    async with Client(connect_with_key(f"{url}/mcp/p/wet", "key of all"), mode=revision) as connected:
         assert len(await list_tool_names(connected)) == 3
     headers = {"Authorization": "Bearer key of the sea"}
     async with httpx2.AsyncClient(headers=headers) as http:
@@ -162,11 +145,7 @@ async def test_session_cannot_be_used_with_another_profile(url: str) -> None:
         "jsonrpc": "2.0",
         "id": 1,
         "method": "initialize",
-        "params": {
-            "protocolVersion": "2025-06-18",
-            "capabilities": {},
-            "clientInfo": {"name": "c", "version": "1"},
-        },
+        "params": {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}},
     }
     async with httpx2.AsyncClient(headers=JSON) as http:
         opened = await http.post(f"{url}/mcp", json=initialize)
@@ -277,10 +256,7 @@ async def test_sessions_have_independent_tool_lists(url: str) -> None:
 
     unlimited = httpx2.Limits(max_connections=None)
     with anyio.fail_after(120):
-        async with (
-            httpx2.AsyncClient(limits=unlimited, timeout=60) as http,
-            anyio.create_task_group() as tasks,
-        ):
+        async with httpx2.AsyncClient(limits=unlimited, timeout=60) as http, anyio.create_task_group() as tasks:
             for number in range(count):
                 tasks.start_soon(run_session, number)
     assert wrong == []

@@ -46,25 +46,17 @@ async def router() -> AsyncIterator[McpRouter]:
         yield router
 
 
-def reconfigure(
-    router: McpRouter, config: dict[str, Any], order: list[str]
-) -> mcproxy.McproxyToolSearch:
+def reconfigure(router: McpRouter, config: dict[str, Any], order: list[str]) -> mcproxy.McproxyToolSearch:
     """Apply a configuration to the gateway and return the profile with the same configuration."""
     parsed = parse_config({"toolSearch": config} if config else {}, {}).tool_search
     before = router.hub.config
     servers = {name: before.servers[name] for name in order or before.servers}
-    changed = with_search_settings(
-        before, **{key: getattr(parsed, key) for key in parsed.__slots__}
-    )
+    changed = with_search_settings(before, **{key: getattr(parsed, key) for key in parsed.__slots__})
     changed = with_search_settings(changed, mode="dynamic")
     changed = replace(changed, servers={**servers, **before.servers})
     router.hub.reconfigure(changed)
-    tools = [
-        Tool(entry.name, entry.tool.description, id=entry.name) for entry in router.hub.directory
-    ]
-    return mcproxy.McproxyToolSearch(
-        tools, mcproxy.McproxyConfig.from_json(config), servers=list(changed.servers)
-    )
+    tools = [Tool(entry.name, entry.tool.description, id=entry.name) for entry in router.hub.directory]
+    return mcproxy.McproxyToolSearch(tools, mcproxy.McproxyConfig.from_json(config), servers=list(changed.servers))
 
 
 @pytest.mark.parametrize("vector", golden_vectors("mcproxy", "seed_document", "selection"))

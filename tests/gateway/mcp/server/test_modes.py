@@ -32,9 +32,7 @@ FILES = plain_server(
         {"name": "delete", "description": "Delete a file for good.", "inputSchema": {}},
     ],
 )
-MAIL = plain_server(
-    "mail", ["echo", "send", "fetch"], STATELESS, instructions="Electronic letters."
-)
+MAIL = plain_server("mail", ["echo", "send", "fetch"], STATELESS, instructions="Electronic letters.")
 POST = plain_server("post", ["letter"], given={"alias": "p"})
 
 
@@ -57,27 +55,16 @@ def mode_router(router: McpRouter, request: pytest.FixtureRequest) -> McpRouter:
 
 
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
-async def test_few_tools_are_all_listed_with_prefixes(
-    mode_router: McpRouter, revision: str
-) -> None:
+async def test_few_tools_are_all_listed_with_prefixes(mode_router: McpRouter, revision: str) -> None:
     async with connect_client(mode_router, revision) as connected:
         listed = await list_tool_names(connected)
         assert await call_text(connected, "mail___echo", {"text": "hello"}) == "hello"
-    assert listed == [
-        "files___read",
-        "files___write",
-        "files___delete",
-        "mail___echo",
-        "mail___send",
-        "mail___fetch",
-    ]
+    assert listed == ["files___read", "files___write", "files___delete", "mail___echo", "mail___send", "mail___fetch"]
 
 
 @pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
-async def test_search_mode_lists_three_constant_tools(
-    mode_router: McpRouter, revision: str
-) -> None:
+async def test_search_mode_lists_three_constant_tools(mode_router: McpRouter, revision: str) -> None:
     async with connect_client(mode_router, revision) as connected:
         before = await connected.list_tools()
         result = await connected.call_tool("search_tools", {"query": "delete a file"})
@@ -90,9 +77,7 @@ async def test_search_mode_lists_three_constant_tools(
     assert result.structured_content["confident"] is True
 
 
-@pytest.mark.parametrize(
-    "mode_router", [{"mode": "search", "always_expose": ("*___r*",)}], indirect=True
-)
+@pytest.mark.parametrize("mode_router", [{"mode": "search", "always_expose": ("*___r*",)}], indirect=True)
 async def test_always_exposed_tools_are_listed(mode_router: McpRouter) -> None:
     async with connect_client(mode_router) as connected:
         assert (await list_tool_names(connected))[3:] == ["files___read"]
@@ -130,9 +115,7 @@ async def test_unknown_tool_lists_nearest_names(mode_router: McpRouter) -> None:
 @pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 async def test_describe_tool_returns_the_full_definition(mode_router: McpRouter) -> None:
     async with connect_client(mode_router) as connected:
-        result = await connected.call_tool(
-            "describe_tool", {"names": ["mail___echo", "nothing", "mail___echo"]}
-        )
+        result = await connected.call_tool("describe_tool", {"names": ["mail___echo", "nothing", "mail___echo"]})
     assert result.structured_content is not None
     (definition,) = result.structured_content["tools"]
     assert definition["name"] == "mail___echo"
@@ -141,9 +124,7 @@ async def test_describe_tool_returns_the_full_definition(mode_router: McpRouter)
     assert "There is no tool" in part_text(result.content[0])
 
 
-@pytest.mark.parametrize(
-    "mode_router", [{"mode": "search", "max_result_chars": 500}], indirect=True, ids=["small"]
-)
+@pytest.mark.parametrize("mode_router", [{"mode": "search", "max_result_chars": 500}], indirect=True, ids=["small"])
 async def test_omitted_definitions_are_reported(mode_router: McpRouter) -> None:
     names = ["files___read", "mail___echo", "mail___send", "mail___fetch"]
     async with connect_client(mode_router) as connected:
@@ -166,9 +147,7 @@ async def test_omitted_definitions_are_reported(mode_router: McpRouter) -> None:
         ("schema", {"name", "description", "inputSchema", "_meta", "vendorField", "annotations"}),
     ],
 )
-async def test_search_returns_the_requested_detail(
-    mode_router: McpRouter, detail: str, keys: set[str]
-) -> None:
+async def test_search_returns_the_requested_detail(mode_router: McpRouter, detail: str, keys: set[str]) -> None:
     async with connect_client(mode_router) as connected:
         result = await connected.call_tool("search_tools", {"query": "echo text", "detail": detail})
     assert result.structured_content is not None
@@ -192,10 +171,7 @@ async def test_search_can_be_filtered(mode_router: McpRouter) -> None:
 
 
 async def test_search_can_be_filtered_by_the_name_or_alias_of_a_server() -> None:
-    async with (
-        gateway(build_config(POST, FILES, mode="search")) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(POST, FILES, mode="search")) as router, connect_client(router) as connected:
         for server in ("post", "p"):
             arguments = {"query": "letter", "server": server}
             text = await call_text(connected, "search_tools", arguments)
@@ -205,9 +181,7 @@ async def test_search_can_be_filtered_by_the_name_or_alias_of_a_server() -> None
 @pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 async def test_server_instructions_can_be_searched(mode_router: McpRouter) -> None:
     async with connect_client(mode_router) as connected:
-        assert "mail___" in await call_text(
-            connected, "search_tools", {"query": "electronic letters"}
-        )
+        assert "mail___" in await call_text(connected, "search_tools", {"query": "electronic letters"})
 
 
 async def test_uncovered_segment_is_reported_with_the_results() -> None:
@@ -222,9 +196,7 @@ async def test_uncovered_segment_is_reported_with_the_results() -> None:
 
 
 @pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
-@pytest.mark.parametrize(
-    "query", ["zqxj wvvk", "(", "a AND", '"', "x" * 5000, "*", "", "\u202e\x00", "-file"]
-)
+@pytest.mark.parametrize("query", ["zqxj wvvk", "(", "a AND", '"', "x" * 5000, "*", "", "\u202e\x00", "-file"])
 async def test_unusual_query_returns_a_result(mode_router: McpRouter, query: str) -> None:
     async with connect_client(mode_router) as connected:
         for tool in ("search_tools", "search_available_tools"):

@@ -33,22 +33,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
 ]
 
-TOOLS = [
-    "echo",
-    "seen",
-    "picture",
-    "fail",
-    "error",
-    "progress",
-    "log",
-    "touch",
-]
-OLD = plain_server(
-    "old", [*TOOLS, "big"], prompts=["greet"], resources=["memo://old", "memo://both"]
-)
-NEW = plain_server(
-    "new", TOOLS, STATELESS, prompts=["greet"], resources=["memo://new", "memo://both"]
-)
+TOOLS = ["echo", "seen", "picture", "fail", "error", "progress", "log", "touch"]
+OLD = plain_server("old", [*TOOLS, "big"], prompts=["greet"], resources=["memo://old", "memo://both"])
+NEW = plain_server("new", TOOLS, STATELESS, prompts=["greet"], resources=["memo://new", "memo://both"])
 CONFIG = build_config(OLD, NEW, mode="direct")
 BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
 SERVERS = pytest.mark.parametrize("server", ["old", "new"])
@@ -69,9 +56,7 @@ async def send_raw(connected: Client, method: str, **params: Any) -> dict[str, A
 
 
 @BOTH_REVISIONS
-async def test_definitions_are_listed_unchanged_except_for_the_name(
-    router: McpRouter, revision: str
-) -> None:
+async def test_definitions_are_listed_unchanged_except_for_the_name(router: McpRouter, revision: str) -> None:
     async with connect_client(router, revision) as connected:
         result = await send_raw(connected, "tools/list")
     listed = {tool["name"]: tool for tool in result["tools"]}
@@ -89,14 +74,10 @@ async def test_definitions_are_listed_unchanged_except_for_the_name(
 
 @BOTH_REVISIONS
 @SERVERS
-async def test_results_pass_through_unchanged(
-    router: McpRouter, revision: str, server: str
-) -> None:
+async def test_results_pass_through_unchanged(router: McpRouter, revision: str, server: str) -> None:
     async with connect_client(router, revision) as connected:
         arguments = {"text": "é\u2028", "deep": [None, 1.5, {"a": 1}]}
-        result = await send_raw(
-            connected, "tools/call", name=f"{server}___echo", arguments=arguments
-        )
+        result = await send_raw(connected, "tools/call", name=f"{server}___echo", arguments=arguments)
         picture = await send_raw(connected, "tools/call", name=f"{server}___picture", arguments={})
     assert result["structuredContent"] == arguments
     assert result["vendorField"] == {"deep": [None, 1.5]}
@@ -114,9 +95,7 @@ async def test_call_metadata_is_forwarded_without_connection_metadata(
 ) -> None:
     async with connect_client(router, revision) as connected:
         meta = {"vendor/key": 1, "traceparent": "00-1-2-3"}
-        result = await send_raw(
-            connected, "tools/call", name=f"{server}___seen", arguments={}, _meta=meta
-        )
+        result = await send_raw(connected, "tools/call", name=f"{server}___seen", arguments={}, _meta=meta)
     received = json.loads(result["content"][0]["text"])
     assert received["name"] == "seen"
     assert received["_meta"]["vendor/key"] == 1
@@ -155,10 +134,7 @@ async def test_progress_reaches_the_caller(router: McpRouter, revision: str, ser
 async def test_cancelled_call_is_cancelled_at_the_server(revision: str, server: str) -> None:
     # A separate server: after a cancellation its messages cannot be attributed to a call.
     config = plain_server(server, ["hang", "cancelled"], STATELESS if server == "new" else "legacy")
-    async with (
-        gateway(build_config(config)) as router,
-        connect_client(router, revision) as connected,
-    ):
+    async with gateway(build_config(config)) as router, connect_client(router, revision) as connected:
         upstream = router.pool.servers[server]
         before = json.loads(await call_text(connected, f"{server}___cancelled"))
         async with anyio.create_task_group() as tasks:
@@ -192,13 +168,9 @@ async def test_log_messages_reach_only_the_caller(router: McpRouter, server: str
 
 
 @SERVERS
-async def test_stateless_client_receives_requested_log_levels(
-    router: McpRouter, server: str
-) -> None:
+async def test_stateless_client_receives_requested_log_levels(router: McpRouter, server: str) -> None:
     received: list[Any] = []
-    async with connect_client(
-        router, STATELESS, logging_callback=_collect_into(received)
-    ) as connected:
+    async with connect_client(router, STATELESS, logging_callback=_collect_into(received)) as connected:
         await connected.call_tool(f"{server}___log", {})
         meta: Any = {"io.modelcontextprotocol/logLevel": "error"}
         await connected.call_tool(f"{server}___log", {}, meta=meta)
@@ -249,10 +221,7 @@ async def test_resources_of_all_servers_are_listed(router: McpRouter, revision: 
             await connected.read_resource("memo://nothing")
     uris = [str(resource.uri) for resource in listed.resources]
     assert uris == ["memo://old", "memo://both", "memo://new", "memo://both"]
-    assert [template.uri_template for template in templates.resource_templates] == [
-        "old://{name}",
-        "new://{name}",
-    ]
+    assert [template.uri_template for template in templates.resource_templates] == ["old://{name}", "new://{name}"]
     assert read.contents[0].text == "memo://new of new"  # type: ignore[union-attr]
     # If two servers have a resource, the first one returns it.
     assert both.contents[0].text == "memo://both of old"  # type: ignore[union-attr]

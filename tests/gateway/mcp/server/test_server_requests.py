@@ -35,10 +35,7 @@ FORM = {
     "message": "Which one?",
     "requestedSchema": {"type": "object", "properties": {"which": {"type": "string"}}},
 }
-SAMPLING = {
-    "messages": [{"role": "user", "content": {"type": "text", "text": "Say a word."}}],
-    "maxTokens": 10,
-}
+SAMPLING = {"messages": [{"role": "user", "content": {"type": "text", "text": "Say a word."}}], "maxTokens": 10}
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +58,7 @@ def connect_responding_client(router: McpRouter, revision: str) -> Client:
         return types.ListRootsResult(roots=[types.Root(uri="file:///here")])  # type: ignore[arg-type]
 
     return connect_client(
-        router,
-        revision,
-        elicitation_callback=elicit,
-        sampling_callback=sample,
-        list_roots_callback=list_roots,
+        router, revision, elicitation_callback=elicit, sampling_callback=sample, list_roots_callback=list_roots
     )
 
 
@@ -80,19 +73,12 @@ def connect_responding_client(router: McpRouter, revision: str) -> Client:
     ],
 )
 async def test_server_receives_the_response_in_all_combinations(
-    router: McpRouter,
-    revision: str,
-    server: str,
-    method: str,
-    params: Any,
-    response: dict[str, Any],
+    router: McpRouter, revision: str, server: str, method: str, params: Any, response: dict[str, Any]
 ) -> None:
     async with connect_responding_client(router, revision) as connected:
         arguments = {"method": method, "params": params}
         text = await call_text(connected, f"{server}___ask", arguments)
-        through = await call_text(
-            connected, "call_tool", {"name": f"{server}___ask", "arguments": arguments}
-        )
+        through = await call_text(connected, "call_tool", {"name": f"{server}___ask", "arguments": arguments})
     for result in (text, through):
         received = json.loads(result)
         received = received if server == "old" else received[0]["q"]
@@ -103,9 +89,7 @@ async def test_server_receives_the_response_in_all_combinations(
 async def test_client_without_the_capability_is_not_asked(router: McpRouter, revision: str) -> None:
     async with connect_client(router, revision) as connected:
         arguments = {"method": "elicitation/create", "params": FORM}
-        assert "does not support elicitation/create" in await call_text(
-            connected, "old___ask", arguments
-        )
+        assert "does not support elicitation/create" in await call_text(connected, "old___ask", arguments)
 
 
 async def test_other_requests_of_a_server_are_refused(router: McpRouter) -> None:
@@ -122,9 +106,7 @@ async def call_ask(connected: Client, **more: Any) -> dict[str, Any]:
     return await connected.session._dispatcher.send_raw_request("tools/call", data["params"], opts)
 
 
-async def test_input_is_accepted_once_and_only_for_its_call(
-    router: McpRouter,
-) -> None:
+async def test_input_is_accepted_once_and_only_for_its_call(router: McpRouter) -> None:
     async with connect_responding_client(router, STATELESS) as connected:
         first = await call_ask(connected)
         assert first["resultType"] == "input_required"
@@ -143,9 +125,7 @@ async def test_input_is_accepted_once_and_only_for_its_call(
     await wait_until(lambda: router.pool.servers["old"].state == "started")
 
 
-async def test_unanswered_request_times_out(
-    router: McpRouter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unanswered_request_times_out(router: McpRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     upstream = router.pool.servers["old"]
     monkeypatch.setattr(upstream, "config", plain_server("old", given={"answer_seconds": 0.3}))
     async with connect_responding_client(router, STATELESS) as connected:

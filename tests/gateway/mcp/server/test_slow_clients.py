@@ -29,9 +29,7 @@ pytestmark = pytest.mark.anyio
 HEAVY = os.environ.get("TOOLCRIB_HEAVY_TESTS")
 
 
-async def test_client_that_does_not_read_delays_no_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_client_that_does_not_read_delays_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router_module, "NOTIFY_TIMEOUT_SECONDS", 0.3)
     blocked: list[Any] = []
     notify = Connection.notify
@@ -56,10 +54,7 @@ async def test_client_that_does_not_read_delays_no_other(
                     tasks.start_soon(router.notify_tools_changed)
                 await wait_until(lambda: received)
                 # The number of waiting notifications is limited.
-                assert (
-                    get_session_state(blocked[0]).pending_notifications
-                    <= router_module.MAX_PENDING_NOTIFICATIONS
-                )
+                assert get_session_state(blocked[0]).pending_notifications <= router_module.MAX_PENDING_NOTIFICATIONS
                 # A changed tool list is processed while notifications are blocked.
                 await call_text(other, "zoo___change", {"description": "Other."})
                 await wait_until(lambda: router.hub.directory.servers[0].quarantined)
@@ -76,9 +71,7 @@ async def call_repeatedly(connected: Any, count: int) -> None:
 @pytest.mark.parametrize("revision", ["legacy", STATELESS])
 async def test_memory_does_not_grow_with_calls(revision: str) -> None:
     count = 10_000 if HEAVY else 100
-    config = build_config(
-        plain_server("zoo", ["echo"], revision), mode="search", always_expose=("zoo___echo",)
-    )
+    config = build_config(plain_server("zoo", ["echo"], revision), mode="search", always_expose=("zoo___echo",))
     async with gateway(config) as router:
         async with connect_client(router, revision) as connected:
             # The client logs a warning for each call of an unlisted tool, and pytest keeps the log.

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.gateway.mcp.harness import (
-    build_config,
-    connect_client,
-    gateway,
-    plain_server,
-    wait_until,
-)
+from tests.gateway.mcp.harness import build_config, connect_client, gateway, plain_server, wait_until
 from toolcrib.gateway.mcp.server import router as router_module
 from toolcrib.gateway.mcp.server.router import McpRouter
 
@@ -44,10 +38,7 @@ async def test_lists_and_results_are_compared_with_all_tools() -> None:
 
 @pytest.mark.anyio
 async def test_full_list_saves_nothing() -> None:
-    async with (
-        gateway(build_config(plain_server("few"))) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(plain_server("few"))) as router, connect_client(router) as connected:
         await connected.list_tools()
         await wait_until(lambda: get_counts(router).get("listings"))
         assert get_counts(router)["tokens_saved"] == 0
@@ -57,10 +48,7 @@ async def test_full_list_saves_nothing() -> None:
 async def test_full_batch_is_counted_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router_module, "MAX_PENDING_RESPONSES", 3)
     monkeypatch.setattr("toolcrib.gateway.mcp.gateway.HOUSEKEEPING_SECONDS", 3600)
-    async with (
-        gateway(build_config(plain_server("few"))) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(plain_server("few"))) as router, connect_client(router) as connected:
         for _ in range(3):
             await connected.list_tools()
         assert get_counts(router)["listings"] == 3

@@ -46,10 +46,7 @@ anyio.run(main)
 def test_request_and_upstream_call_are_spans() -> None:
     config = {"mcpServers": {"plain": server_entry("echo", "fail")}, "store": "sqlite://"}
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, json.dumps(config)],
-        env=environment(),
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", SCRIPT, json.dumps(config)], env=environment(), capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     spans = [json.loads(line) for line in done.stdout.splitlines()]

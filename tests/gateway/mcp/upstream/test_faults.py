@@ -59,9 +59,7 @@ async def check_good_server(connected: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_server_killed_in_a_call_is_reported_and_restarted(
-    era: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_killed_in_a_call_is_reported_and_restarted(era: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     bad = plain_server("bad", ["die", "echo", "pid", "hang"], era)
     async with gateway(build_config(bad, GOOD)) as router, connect_client(router) as connected:
@@ -91,15 +89,10 @@ async def test_read_only_call_is_retried(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot stop a process like that")
-async def test_idle_unresponsive_server_is_restarted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_idle_unresponsive_server_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "HEALTH_CHECK_SECONDS", 0.3)
     monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
-    async with (
-        gateway(build_config(plain_server("bad", ["pid"]))) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(plain_server("bad", ["pid"]))) as router, connect_client(router) as connected:
         before = int(await call_text(connected, "bad___pid"))
         os.kill(before, signal.SIGSTOP)
         await wait_until(lambda: router.pool.servers["bad"].failures, 60)
@@ -129,10 +122,7 @@ async def test_call_of_hanging_server_times_out() -> None:
 )
 async def test_failed_start_is_reported_and_does_not_affect_others(kind: str, says: str) -> None:
     bad = faulty_server(kind, connect_seconds=0.7)
-    async with (
-        gateway(build_config(bad, GOOD), wait=False) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(bad, GOOD), wait=False) as router, connect_client(router) as connected:
         await wait_until(lambda: router.pool.servers["good"].connection)
         await check_good_server(connected)
         await wait_until(lambda: router.pool.servers["bad"].failures)
@@ -141,8 +131,7 @@ async def test_failed_start_is_reported_and_does_not_affect_others(kind: str, sa
 
 
 @pytest.mark.parametrize(
-    ("command", "says"),
-    [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed")],
+    ("command", "says"), [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed")]
 )
 async def test_unusable_program_is_reported(command: str, says: str) -> None:
     async with gateway(build_config(ServerConfig("bad", command=command), GOOD)) as router:
@@ -156,10 +145,7 @@ async def test_error_has_the_exit_and_only_recent_stderr(
 ) -> None:
     monkeypatch.setattr(supervisor, "STDERR_TAIL_SECONDS", seconds)
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 60)
-    async with (
-        gateway(build_config(plain_server("bad", ["pid"]))) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(plain_server("bad", ["pid"]))) as router, connect_client(router) as connected:
         bad = router.pool.servers["bad"]
         bad.stderr_tail.add_output("busy\n")
         os.kill(int(await call_text(connected, "bad___pid")), signal.SIGKILL)
@@ -181,23 +167,16 @@ async def test_unlisted_server_is_named_in_an_empty_search_result() -> None:
 
 async def test_unreachable_server_is_named_in_search_results() -> None:
     bad = plain_server("bad", ["lion"])
-    async with (
-        gateway(build_config(bad, mode="search")) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(bad, mode="search")) as router, connect_client(router) as connected:
         one = router.pool.servers["bad"]
         one.connection, one.failures, one.error = None, 1, "it said: no token"
         text = await call_text(connected, "search_tools", {"query": "lion"})
         assert "1 tool of bad cannot be called now: it said: no token." in text
-        assert "bad is not reachable: it said: no token" in await call_error(
-            connected, "bad___lion"
-        )
+        assert "bad is not reachable: it said: no token" in await call_error(connected, "bad___lion")
 
 
 @pytest.mark.parametrize("kind", ["dies_on_probe", "deaf_to_probe"])
-async def test_server_that_fails_the_probe_is_started_with_a_handshake(
-    kind: str,
-) -> None:
+async def test_server_that_fails_the_probe_is_started_with_a_handshake(kind: str) -> None:
     async with gateway(build_config(faulty_server(kind, connect_seconds=1.5))) as router:
         link = router.pool.servers["bad"].connection
         assert link is not None
@@ -207,10 +186,7 @@ async def test_server_that_fails_the_probe_is_started_with_a_handshake(
 
 
 async def test_invalid_lines_on_stdout_are_ignored() -> None:
-    async with (
-        gateway(build_config(faulty_server("noise"))) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(faulty_server("noise"))) as router, connect_client(router) as connected:
         assert await call_text(connected, "bad___echo") == "here"
 
 
@@ -243,10 +219,7 @@ async def test_notification_flood_does_not_block_others() -> None:
 
 
 async def test_error_of_a_server_is_forwarded_unchanged() -> None:
-    async with (
-        gateway(build_config(faulty_server("lies"), GOOD)) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(faulty_server("lies"), GOOD)) as router, connect_client(router) as connected:
         with pytest.raises(Exception, match="Unknown tool: echo"):
             await connected.call_tool("bad___echo", {})
         await check_good_server(connected)
@@ -270,10 +243,7 @@ async def test_oversized_definition_is_left_out(kind: str) -> None:
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
 async def test_invalid_tool_does_not_affect_others(era: str) -> None:
-    async with (
-        gateway(build_config(faulty_server("bad_tools"))) as router,
-        connect_client(router, era) as connected,
-    ):
+    async with gateway(build_config(faulty_server("bad_tools"))) as router, connect_client(router, era) as connected:
         listed = (await connected.list_tools()).tools
         assert [tool.name for tool in listed] == [
             "bad___no_schema",
@@ -292,9 +262,7 @@ async def test_invalid_tool_does_not_affect_others(era: str) -> None:
         assert "tool 1 is not an object" in problems
         # Fields that strict clients reject are removed and reported.
         (status,) = list_server_status(router, router.hub.get_view())
-        assert [
-            repair.partition(" is used without its invalid ")[2] for repair in status["altered"]
-        ] == [
+        assert [repair.partition(" is used without its invalid ")[2] for repair in status["altered"]] == [
             "description",
             "execution, icons",
             "outputSchema",
@@ -305,10 +273,7 @@ async def test_invalid_tool_does_not_affect_others(era: str) -> None:
 @pytest.mark.parametrize("kind", ["not_a_list", "endless_pages"])
 async def test_invalid_and_endless_lists(kind: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("toolcrib.gateway.mcp.upstream.connection.MAX_PAGES", 50)
-    async with (
-        gateway(build_config(faulty_server(kind), GOOD)) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(faulty_server(kind), GOOD)) as router, connect_client(router) as connected:
         await check_good_server(connected)
         count = {"not_a_list": 1, "endless_pages": 2}[kind]
         assert len(await list_tool_names(connected)) == count
@@ -324,17 +289,12 @@ async def test_invalid_responses(kind: str) -> None:
 
 
 async def test_unrequested_responses_are_dropped() -> None:
-    async with (
-        gateway(build_config(faulty_server("not_a_result"))) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(build_config(faulty_server("not_a_result"))) as router, connect_client(router) as connected:
         for _ in range(3):
             assert await call_text(connected, "bad___echo") == "here"
 
 
-async def test_crashing_server_is_restarted_with_backoff(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_crashing_server_is_restarted_with_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.02)
     async with gateway(build_config(faulty_server("dies_after_list"), GOOD)) as router:
         bad = router.pool.servers["bad"]
@@ -343,9 +303,7 @@ async def test_crashing_server_is_restarted_with_backoff(
             await check_good_server(connected)
 
 
-async def test_hanging_starts_do_not_block_other_starts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_hanging_starts_do_not_block_other_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "START_SLOT_SECONDS", 0.2)
     slow = [script_server(f"slow{n}", "faulty.py", "mute", connect_seconds=60) for n in range(6)]
     async with gateway(build_config(*slow, GOOD), wait=False) as router:

@@ -11,12 +11,7 @@ import mcp_types as types
 import pytest
 from mcp.server import NotificationOptions, Server
 from mcp.server.sse import SseServerTransport
-from mcp.server.subscriptions import (
-    InMemorySubscriptionBus,
-    ListenHandler,
-    ResourceUpdated,
-    ToolsListChanged,
-)
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged
 from mcp.shared.exceptions import MCPError
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -38,10 +33,7 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream import connection as links
 from toolcrib.gateway.mcp.upstream import supervisor
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")]
 BOTH = pytest.mark.parametrize("era", ["legacy", STATELESS])
 
 
@@ -120,9 +112,7 @@ async def official() -> AsyncIterator[tuple[OfficialServer, McpRouter]]:
 
 
 @BOTH
-async def test_http_server_in_both_revisions(
-    official: tuple[OfficialServer, McpRouter], era: str
-) -> None:
+async def test_http_server_in_both_revisions(official: tuple[OfficialServer, McpRouter], era: str) -> None:
     _, router = official
     assert router.pool.servers["old"].connection.protocol == "2025-11-25"  # type: ignore[union-attr]
     assert router.pool.servers["new"].connection.protocol == STATELESS  # type: ignore[union-attr]
@@ -132,9 +122,7 @@ async def test_http_server_in_both_revisions(
             assert await call_text(connected, f"{server}___greet", {"who": "Ann"}) == "greet Ann"
 
 
-async def test_unreachable_url_is_reported_without_secrets(
-    official: tuple[OfficialServer, McpRouter],
-) -> None:
+async def test_unreachable_url_is_reported_without_secrets(official: tuple[OfficialServer, McpRouter]) -> None:
     _, router = official
     trouble = router.pool.unreachable_servers()
     assert "could not be reached" in trouble["gone"]
@@ -142,9 +130,7 @@ async def test_unreachable_url_is_reported_without_secrets(
     assert "secret" not in str(trouble)
 
 
-async def test_configured_headers_and_header_arguments_are_sent(
-    official: tuple[OfficialServer, McpRouter],
-) -> None:
+async def test_configured_headers_and_header_arguments_are_sent(official: tuple[OfficialServer, McpRouter]) -> None:
     made, router = official
     async with connect_client(router) as connected:
         await call_text(connected, "new___region", {"region": "north"})
@@ -166,9 +152,7 @@ async def test_http_server_requests_reach_clients_of_both_revisions(
         assert await call_text(connected, "old___ask") == "accept"
 
 
-async def test_list_changes_are_noticed_in_both_revisions(
-    official: tuple[OfficialServer, McpRouter],
-) -> None:
+async def test_list_changes_are_noticed_in_both_revisions(official: tuple[OfficialServer, McpRouter]) -> None:
     made, router = official
     async with connect_client(router) as connected:
         await made.change()
@@ -178,9 +162,7 @@ async def test_list_changes_are_noticed_in_both_revisions(
                 await anyio.sleep(0.05)
 
 
-async def test_stateless_client_subscribes_to_stateless_server(
-    official: tuple[OfficialServer, McpRouter],
-) -> None:
+async def test_stateless_client_subscribes_to_stateless_server(official: tuple[OfficialServer, McpRouter]) -> None:
     made, router = official
     async with connect_client(router) as connected:
         await connected.list_resources()
@@ -224,9 +206,7 @@ async def test_failing_http_server_is_reported_and_recovers() -> None:
             assert await call_text(connected, "web___greet") == "greet world"
 
 
-async def test_restarted_http_server_gets_a_new_session(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_restarted_http_server_gets_a_new_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     before, after = (OfficialServer().server.streamable_http_app() for _ in range(2))
     restarted = False

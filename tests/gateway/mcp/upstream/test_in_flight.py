@@ -25,10 +25,7 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream import in_flight
 from toolcrib.gateway.mcp.upstream import supervisor as upstreams
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")]
 
 OLD = plain_server("old", ["ask", "hang", "speak", "log", "pid"], given={"call_seconds": 20.0})
 NEW = plain_server("new", ["hang", "log"], STATELESS, given={"call_seconds": 20.0})
@@ -40,9 +37,7 @@ async def router() -> AsyncIterator[McpRouter]:
         yield running
 
 
-def connect_listening_client(
-    router: McpRouter, received: list[Any], era: str = "legacy", target: Any = None
-) -> Client:
+def connect_listening_client(router: McpRouter, received: list[Any], era: str = "legacy", target: Any = None) -> Client:
     """Connect a client that returns its roots and records log messages."""
 
     async def roots(ctx: Any) -> types.ListRootsResult:
@@ -57,17 +52,12 @@ def connect_listening_client(
 
 
 @asynccontextmanager
-async def connect_over_pipes(
-    router: McpRouter, received: list[Any], era: str
-) -> AsyncIterator[Client]:
+async def connect_over_pipes(router: McpRouter, received: list[Any], era: str) -> AsyncIterator[Client]:
     """Connect such a client like on standard input and output."""
 
     @asynccontextmanager
     async def transport() -> AsyncIterator[Any]:
-        async with (
-            create_client_server_memory_streams() as (ours, (read, write)),
-            anyio.create_task_group() as tasks,
-        ):
+        async with create_client_server_memory_streams() as (ours, (read, write)), anyio.create_task_group() as tasks:
             options = router.server.create_initialization_options()
             tasks.start_soon(router.server.run, read, write, options)
             yield ours
@@ -98,18 +88,13 @@ async def test_concurrent_clients_are_not_mixed_up(router: McpRouter) -> None:
     ):
         tasks.start_soon(other.call_tool, "old___hang", {})
         await wait_until(lambda: router.pool.servers["old"].state == "in use")
-        assert "the addressee is ambiguous" in await call_text(
-            one, "old___ask", {"method": "roots/list"}
-        )
+        assert "the addressee is ambiguous" in await call_text(one, "old___ask", {"method": "roots/list"})
         tasks.cancel_scope.cancel()
 
 
 async def test_messages_of_abandoned_call_reach_no_other_client(router: McpRouter) -> None:
     received: list[Any] = []
-    async with (
-        connect_listening_client(router, []) as one,
-        connect_listening_client(router, received) as other,
-    ):
+    async with connect_listening_client(router, []) as one, connect_listening_client(router, received) as other:
         await abandon_call(router, one)
         assert "an abandoned call of another client" in await call_text(other, "old___speak")
         # The call is answered; earlier messages still belong to no client.
@@ -124,10 +109,7 @@ async def test_messages_of_abandoned_call_reach_no_other_client(router: McpRoute
 
 async def test_log_after_an_abandoned_call_reaches_no_client(router: McpRouter) -> None:
     received: list[Any] = []
-    async with (
-        connect_listening_client(router, []) as one,
-        connect_listening_client(router, received),
-    ):
+    async with connect_listening_client(router, []) as one, connect_listening_client(router, received):
         await abandon_call(router, one)
         await router.pool.servers["old"]._handle_notification(
             "notifications/message", {"level": "error", "data": "of the hung call"}
@@ -136,9 +118,7 @@ async def test_log_after_an_abandoned_call_reaches_no_client(router: McpRouter) 
 
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
-async def test_client_can_be_asked_after_it_abandoned_its_own_call(
-    router: McpRouter, era: str
-) -> None:
+async def test_client_can_be_asked_after_it_abandoned_its_own_call(router: McpRouter, era: str) -> None:
     received: list[Any] = []
     async with connect_over_pipes(router, received, era) as connected:
         await abandon_call(router, connected)
@@ -146,15 +126,10 @@ async def test_client_can_be_asked_after_it_abandoned_its_own_call(
     assert received == ["asked"]
 
 
-async def test_reconnect_resolves_the_ambiguity(
-    router: McpRouter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_reconnect_resolves_the_ambiguity(router: McpRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway(build_config(OLD)) as running:
         upstream = running.pool.servers["old"]
-        async with (
-            connect_listening_client(running, []) as one,
-            connect_listening_client(running, []) as other,
-        ):
+        async with connect_listening_client(running, []) as one, connect_listening_client(running, []) as other:
             before = await call_text(other, "old___pid")
             await abandon_call(running, one)
             first = upstream.connection
@@ -172,16 +147,11 @@ async def test_reconnect_resolves_the_ambiguity(
             assert "roots" in await call_text(other, "old___ask", {"method": "roots/list"})
 
 
-async def test_abandoned_call_of_stateless_server_expires(
-    router: McpRouter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_abandoned_call_of_stateless_server_expires(router: McpRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     received: list[Any] = []
     monkeypatch.setattr(in_flight, "ABANDONED_CALL_SECONDS", 0.3)
     router.pool.servers["new"].in_flight.reset(is_stateless=True)
-    async with (
-        connect_listening_client(router, []) as one,
-        connect_listening_client(router, received) as other,
-    ):
+    async with connect_listening_client(router, []) as one, connect_listening_client(router, received) as other:
         await abandon_call(router, one, "new___hang")
         with anyio.fail_after(20):
             while not received:
@@ -190,9 +160,7 @@ async def test_abandoned_call_of_stateless_server_expires(
     assert "new" in received
 
 
-async def test_number_of_abandoned_calls_is_bounded(
-    router: McpRouter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_number_of_abandoned_calls_is_bounded(router: McpRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "MAX_ABANDONED_CALLS", 3)
     queue = in_flight.InFlightCalls()
     queue.reset(is_stateless=False)
@@ -207,15 +175,10 @@ async def test_number_of_abandoned_calls_is_bounded(
 
 @pytest.mark.parametrize("era", ["legacy", STATELESS])
 @pytest.mark.parametrize("server", ["old", "new"])
-async def test_user_response_time_does_not_count_for_the_call_timeout(
-    era: str, server: str
-) -> None:
+async def test_user_response_time_does_not_count_for_the_call_timeout(era: str, server: str) -> None:
     answered = anyio.Event()
     given = {"call_seconds": 1.0, "answer_seconds": 60.0}
-    servers = [
-        plain_server("old", ["ask"], given=given),
-        plain_server("new", ["ask"], STATELESS, given=given),
-    ]
+    servers = [plain_server("old", ["ask"], given=given), plain_server("new", ["ask"], STATELESS, given=given)]
 
     async def roots(ctx: Any) -> types.ListRootsResult:
         await answered.wait()
@@ -243,10 +206,7 @@ async def test_user_response_time_does_not_count_for_the_call_timeout(
 @pytest.mark.parametrize("server", ["old", "new"])
 async def test_request_to_the_user_times_out(server: str) -> None:
     given = {"answer_seconds": 0.3}
-    servers = [
-        plain_server("old", ["ask"], given=given),
-        plain_server("new", ["ask"], STATELESS, given=given),
-    ]
+    servers = [plain_server("old", ["ask"], given=given), plain_server("new", ["ask"], STATELESS, given=given)]
 
     async def roots(ctx: Any) -> types.ListRootsResult:
         await anyio.sleep_forever()
@@ -264,9 +224,7 @@ async def test_request_to_the_user_times_out(server: str) -> None:
     assert "did not respond to roots/list in time" in text
 
 
-async def test_number_of_server_requests_is_limited(
-    router: McpRouter, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_number_of_server_requests_is_limited(router: McpRouter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(in_flight, "MAX_SERVER_REQUESTS_PER_CALL", 0)
     async with connect_listening_client(router, []) as connected:
         text = await call_text(connected, "old___ask", {"method": "roots/list"})

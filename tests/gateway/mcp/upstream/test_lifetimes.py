@@ -37,9 +37,7 @@ def shorten_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "FIRST_LIST_WAIT_SECONDS", 0.1)
 
 
-def stored_config(
-    tmp_path: Path, *servers: ServerConfig, safety: SafetyConfig = DEFAULT
-) -> GatewayConfig:
+def stored_config(tmp_path: Path, *servers: ServerConfig, safety: SafetyConfig = DEFAULT) -> GatewayConfig:
     return replace(build_config(*servers, safety=safety), store=f"sqlite:///{tmp_path / 'crib.db'}")
 
 
@@ -84,10 +82,7 @@ async def test_tools_of_a_changed_command_are_not_reused(tmp_path: Path) -> None
     async with gateway(stored_config(tmp_path, plain_server("zoo", ["lion"]))):
         pass
     mute = script_server("zoo", "faulty.py", "mute")
-    async with (
-        open_gateway(stored_config(tmp_path, mute)) as router,
-        connect_client(router) as connected,
-    ):
+    async with open_gateway(stored_config(tmp_path, mute)) as router, connect_client(router) as connected:
         assert await list_tool_names(connected) == []
         assert router.pool.servers["zoo"].state == "configured"
 
@@ -100,10 +95,7 @@ async def test_lazy_server_starts_on_call_and_stops_when_idle(tmp_path: Path) ->
         await wait_until(lambda: first_time.state == "known")
         async with connect_client(router) as connected:
             assert await list_tool_names(connected) == ["zoo___pid", "zoo___lion"]
-    async with (
-        gateway(stored_config(tmp_path, lazy)) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(stored_config(tmp_path, lazy)) as router, connect_client(router) as connected:
         zoo: Any = router.pool.servers["zoo"]
         assert zoo.state == "known"
         assert "zoo___lion" in await call_text(connected, "search_tools", {"query": "lion"})
@@ -122,10 +114,7 @@ async def test_lazy_server_starts_on_call_and_stops_when_idle(tmp_path: Path) ->
 async def test_failed_lazy_server_is_restarted_on_call(tmp_path: Path) -> None:
     given = {"start": "lazy", "idle_seconds": 0.2, "call_seconds": 5.0}
     lazy = plain_server("zoo", ["die", "echo"], given=given)
-    async with (
-        gateway(stored_config(tmp_path, lazy)) as router,
-        connect_client(router) as connected,
-    ):
+    async with gateway(stored_config(tmp_path, lazy)) as router, connect_client(router) as connected:
         zoo = router.pool.servers["zoo"]
         for _ in range(2):
             result = await connected.call_tool("zoo___die", {})
@@ -137,10 +126,7 @@ async def test_failed_lazy_server_is_restarted_on_call(tmp_path: Path) -> None:
 async def test_tools_of_slow_server_appear_when_it_is_ready() -> None:
     slow = script_server("slow", "faulty.py", "slow", "0.8")
     good = plain_server("good", ["echo"])
-    async with (
-        open_gateway(build_config(slow, good)) as router,
-        connect_client(router) as connected,
-    ):
+    async with open_gateway(build_config(slow, good)) as router, connect_client(router) as connected:
         await wait_until(lambda: router.pool.servers["good"].connection)
         async with connected.listen(tools_list_changed=True) as changes:
             assert await list_tool_names(connected) == ["good___echo"]
@@ -160,9 +146,7 @@ async def test_changed_tool_waits_for_approval(tmp_path: Path, changed: str) -> 
             assert await list_tool_names(connected) == ["zoo___change"]
             assert router.hub.store.approve("zoo", "echo") == ["echo"]
         # An approval in another process takes effect without a restart.
-        await wait_until(
-            lambda: "all your files" in router.hub.get_view().tool_list[-1]["description"]
-        )
+        await wait_until(lambda: "all your files" in router.hub.get_view().tool_list[-1]["description"])
         assert await list_tool_names(connected) == ["zoo___change", "zoo___echo"]
 
 

@@ -53,9 +53,7 @@ class EventLog:
             self.events.append(method)
 
 
-async def test_list_has_first_tools_in_selection_order_and_search_tool_last(
-    configured_router: McpRouter,
-) -> None:
+async def test_list_has_first_tools_in_selection_order_and_search_tool_last(configured_router: McpRouter) -> None:
     async with connect_client(configured_router, "legacy") as connected:
         listed = (await connected.list_tools()).tools
     assert [tool.name for tool in listed] == ["zoo___bear", "zoo___echo", "zoo___lion", SEARCH]
@@ -66,18 +64,13 @@ async def test_list_has_first_tools_in_selection_order_and_search_tool_last(
 @pytest.mark.parametrize(
     ("configured_router", "listed"),
     [
-        (
-            {"tool_selection_order": ("alphabetical",)},
-            ["sea___shark", "sea___squid", "sea___whale"],
-        ),
+        ({"tool_selection_order": ("alphabetical",)}, ["sea___shark", "sea___squid", "sea___whale"]),
         ({"always_expose": ("sea___whale",)}, ["zoo___bear", "zoo___echo", "sea___whale"]),
         ({"always_expose": ("sea___*",), "max_tools_limit": 2}, None),
     ],
     indirect=["configured_router"],
 )
-async def test_selection_order_and_always_expose(
-    configured_router: McpRouter, listed: list[str] | None
-) -> None:
+async def test_selection_order_and_always_expose(configured_router: McpRouter, listed: list[str] | None) -> None:
     async with connect_client(configured_router, "legacy") as connected:
         found = (await list_tool_names(connected))[:-1]
     if listed is None:
@@ -87,14 +80,9 @@ async def test_selection_order_and_always_expose(
         assert sorted(found) == sorted(listed)
 
 
-@pytest.mark.parametrize(
-    "configured_router", [{"tool_selection_order": ("random",)}], indirect=True
-)
+@pytest.mark.parametrize("configured_router", [{"tool_selection_order": ("random",)}], indirect=True)
 async def test_random_order_is_equal_for_all_clients(configured_router: McpRouter) -> None:
-    async with (
-        connect_client(configured_router, "legacy") as one,
-        connect_client(configured_router, "legacy") as other,
-    ):
+    async with connect_client(configured_router, "legacy") as one, connect_client(configured_router, "legacy") as other:
         assert await list_tool_names(one) == await list_tool_names(other)
 
 
@@ -133,14 +121,7 @@ async def test_search_can_extend_the_list(configured_router: McpRouter) -> None:
         await call_text(connected, SEARCH, {"query": "whale"})
         await call_text(connected, SEARCH, {"query": "squid"})
         listed = await list_tool_names(connected)
-    assert listed == [
-        "zoo___bear",
-        "zoo___echo",
-        "zoo___lion",
-        "sea___whale",
-        "sea___squid",
-        SEARCH,
-    ]
+    assert listed == ["zoo___bear", "zoo___echo", "zoo___lion", "sea___whale", "sea___squid", SEARCH]
 
 
 async def test_hidden_tools_can_be_called_by_name(configured_router: McpRouter) -> None:
@@ -149,23 +130,15 @@ async def test_hidden_tools_can_be_called_by_name(configured_router: McpRouter) 
         assert await call_text(connected, "zoo___echo", {"text": "still here"}) == "still here"
 
 
-async def test_stateless_client_sees_a_constant_list(
-    configured_router: McpRouter,
-) -> None:
+async def test_stateless_client_sees_a_constant_list(configured_router: McpRouter) -> None:
     async with connect_client(configured_router) as connected:
         before = await list_tool_names(connected)
         await call_text(connected, SEARCH, {"query": "whale"})
-        assert (
-            await list_tool_names(connected)
-            == before
-            == ["search_tools", "describe_tool", "call_tool"]
-        )
+        assert await list_tool_names(connected) == before == ["search_tools", "describe_tool", "call_tool"]
 
 
 @pytest.mark.parametrize("configured_router", [{"mode": "auto"}], indirect=True)
-@pytest.mark.parametrize(
-    ("name", "first"), [("claude-code", "search_tools"), ("somebody", "zoo___bear")]
-)
+@pytest.mark.parametrize(("name", "first"), [("claude-code", "search_tools"), ("somebody", "zoo___bear")])
 async def test_auto_mode_knows_clients_that_read_the_list_once(
     configured_router: McpRouter, name: str, first: str
 ) -> None:
@@ -174,12 +147,8 @@ async def test_auto_mode_knows_clients_that_read_the_list_once(
         assert (await list_tool_names(connected))[0] == first
 
 
-@pytest.mark.parametrize(
-    "configured_router", [{"max_tools_limit": 0}, {"max_tools_limit": 7}], indirect=True
-)
-async def test_all_tools_are_listed_within_or_without_the_limit(
-    configured_router: McpRouter,
-) -> None:
+@pytest.mark.parametrize("configured_router", [{"max_tools_limit": 0}, {"max_tools_limit": 7}], indirect=True)
+async def test_all_tools_are_listed_within_or_without_the_limit(configured_router: McpRouter) -> None:
     async with connect_client(configured_router, "legacy") as connected:
         listed = await list_tool_names(connected)
     assert len(listed) == 7
@@ -187,9 +156,7 @@ async def test_all_tools_are_listed_within_or_without_the_limit(
 
 
 @pytest.mark.parametrize("configured_router", [{"debug": True}], indirect=True)
-async def test_debug_logs_the_ranking(
-    configured_router: McpRouter, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_debug_logs_the_ranking(configured_router: McpRouter, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "toolcrib")
     async with connect_client(configured_router, "legacy") as connected:
         await call_text(connected, SEARCH, {"query": "whale"})

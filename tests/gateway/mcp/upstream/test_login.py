@@ -19,14 +19,7 @@ import httpx2
 import pytest
 from mcp.shared.auth import OAuthClientInformationFull
 
-from tests.gateway.mcp.harness import (
-    build_config,
-    call_text,
-    connect_client,
-    gateway,
-    serve_app,
-    wait_until,
-)
+from tests.gateway.mcp.harness import build_config, call_text, connect_client, gateway, serve_app, wait_until
 from tests.gateway.mcp.oauth_server import AuthorizationServer, build_guarded_app
 from tests.gateway.serving import environment, write_json
 from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_token_folder
@@ -63,9 +56,7 @@ async def log_in(server: ServerConfig, **given: Any) -> OAuthGrant | None:
     visits: list[asyncio.Task[str]] = []
     try:
         return await login(
-            server,
-            lambda address: visits.append(asyncio.create_task(open_in_browser(address))),
-            **given,
+            server, lambda address: visits.append(asyncio.create_task(open_in_browser(address))), **given
         )
     finally:
         for one in visits:
@@ -83,9 +74,7 @@ def shorten_retries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_unauthorized_server_names_the_login_and_works_after_it(
-    tmp_path: Path, era: Any
-) -> None:
+async def test_unauthorized_server_names_the_login_and_works_after_it(tmp_path: Path, era: Any) -> None:
     async with serve_protected() as (authority, server):
         server = replace(server, protocol=era)
         config = write_config(tmp_path, server)
@@ -122,18 +111,13 @@ async def test_unauthorized_server_names_the_login_and_works_after_it(
         assert grant.access_token not in repr(grant)
 
 
-async def test_login_during_a_start_is_sufficient(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_login_during_a_start_is_sufficient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with serve_protected() as (_, server):
         grant = await log_in(server)
         # Only the first request of the start has no token.
         loads = iter([None])
         monkeypatch.setattr(TokenFile, "load", lambda file: next(loads, grant))
-        async with (
-            gateway(write_config(tmp_path, server)) as router,
-            connect_client(router) as connected,
-        ):
+        async with gateway(write_config(tmp_path, server)) as router, connect_client(router) as connected:
             assert router.pool.servers["safe"].failures == 0
             assert await call_text(connected, "safe___greet") == "welcome"
 

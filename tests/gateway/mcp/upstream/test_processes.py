@@ -21,11 +21,7 @@ from mcp import Client, StdioServerParameters
 
 from tests.gateway.mcp.harness import SERVERS, STATELESS, call_text, list_tool_names
 from tests.gateway.mcp.upstream.test_faults import is_running
-from toolcrib.gateway.mcp.upstream.stdio import (
-    RUNNING_PROCESSES,
-    start_process,
-    wait_for_pending_starts,
-)
+from toolcrib.gateway.mcp.upstream.stdio import RUNNING_PROCESSES, start_process, wait_for_pending_starts
 
 pytestmark = pytest.mark.anyio
 
@@ -38,8 +34,7 @@ PYTHON = {"command": sys.executable}
 def write_config(folder: Path, **servers: list[str]) -> Path:
     """Write a configuration whose servers are scripts with these arguments."""
     entries = {
-        name: {**PYTHON, "args": ["-I", "-S", str(SERVERS / args[0]), *args[1:]]}
-        for name, args in servers.items()
+        name: {**PYTHON, "args": ["-I", "-S", str(SERVERS / args[0]), *args[1:]]} for name, args in servers.items()
     }
     path = folder / "toolcrib.json"
     path.write_text(json.dumps({"mcpServers": entries}))

@@ -29,9 +29,7 @@ PATIENCE: Final = 600.0
 def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """Run a gateway with all servers and a profile for each mode; yield its URL and their folder."""
     kept = install_folder("TOOLCRIB_REAL_SERVERS", tmp_path_factory.mktemp("servers"))
-    modules = install_packages(
-        kept, [*(one.package for one in SERVERS if not one.is_python), f"{NODE}@latest"]
-    )
+    modules = install_packages(kept, [*(one.package for one in SERVERS if not one.is_python), f"{NODE}@latest"])
     python = kept / "python"
     install_python_servers(python)
     folder = tmp_path_factory.mktemp("folder")
@@ -71,10 +69,7 @@ def test_every_server_answers(gateway: tuple[str, Path], mode: str, era: str) ->
         found: CallToolResult | None = None
         if "search_tools" in tools:
             found = await client.call_tool("search_tools", {"query": query, "limit": 10})
-            name, arguments = (
-                "call_tool",
-                {"name": _name(one), "arguments": one.call_arguments(gateway[1])},
-            )
+            name, arguments = ("call_tool", {"name": _name(one), "arguments": one.call_arguments(gateway[1])})
         else:
             if "search_available_tools" in tools:
                 found = await client.call_tool("search_available_tools", {"query": query})

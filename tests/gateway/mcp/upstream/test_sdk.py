@@ -40,9 +40,7 @@ INFO = types.Implementation(name="tester", version="1")
 
 
 @asynccontextmanager
-async def open_session(
-    server: Server[Any], *, legacy: bool
-) -> AsyncIterator[tuple[RawSession, Any]]:
+async def open_session(server: Server[Any], *, legacy: bool) -> AsyncIterator[tuple[RawSession, Any]]:
     """Open a raw session with a server of the SDK, with scripted responses to its requests."""
 
     async def on_request(method: str, params: Any) -> dict[str, Any]:
@@ -52,20 +50,12 @@ async def open_session(
         notifications.append((method, params))
 
     notifications: list[Any] = []
-    async with (
-        create_client_server_memory_streams() as (client, (read, write)),
-        anyio.create_task_group() as tasks,
-    ):
+    async with create_client_server_memory_streams() as (client, (read, write)), anyio.create_task_group() as tasks:
         options = server.create_initialization_options()
         tasks.start_soon(server.run, read, write, options)
         closed = anyio.Event()
         async with open_raw_session(
-            client,
-            INFO,
-            use_handshake=legacy,
-            on_request=on_request,
-            on_notify=on_notify,
-            closed=closed,
+            client, INFO, use_handshake=legacy, on_request=on_request, on_notify=on_notify, closed=closed
         ) as session:
             yield session, notifications
         assert closed.is_set()
@@ -104,11 +94,7 @@ async def test_requests_and_results_are_plain_dicts(legacy: bool) -> None:
         assert session.is_stateless is not legacy
         params = {"name": "x", "arguments": {"a": 1}, "vendorField": 7, "_meta": {"k": "v"}}
         result = await session.raw_request(
-            "tools/call",
-            params,
-            timeout=20,
-            capabilities={"roots": {}},
-            on_progress=on_progress,
+            "tools/call", params, timeout=20, capabilities={"roots": {}}, on_progress=on_progress
         )
         await session.raw_request("tools/call", params, timeout=20)
     assert result["vendorField"] == {"deep": [None]}
@@ -145,9 +131,7 @@ async def test_response_callback_runs_after_the_caller_gave_up(legacy: bool) -> 
             return await call_next(ctx)
         with anyio.CancelScope(shield=True):
             await answers.wait()
-            await get_client_channel(ctx).notify(
-                "notifications/message", {"level": "info", "data": 1}
-            )
+            await get_client_channel(ctx).notify("notifications/message", {"level": "info", "data": 1})
         # Like some servers after a cancellation.
         raise MCPError(-32050, "stopped")
 
@@ -203,12 +187,7 @@ def test_private_parts_of_the_sdk_exist() -> None:
     assert dispatcher <= set(dir(JSONRPCDispatcher))
     for act in (negotiate_auto, serve_one):
         assert inspect.iscoroutinefunction(act)
-    assert list(inspect.signature(serve_one).parameters)[:4] == [
-        "server",
-        "dctx",
-        "method",
-        "params",
-    ]
+    assert list(inspect.signature(serve_one).parameters)[:4] == ["server", "dctx", "method", "params"]
     assert f'message="{HTTP_ERROR_MESSAGE}"' in inspect.getsource(streamable_http)
     assert f'message="{CONNECTION_CLOSED_MESSAGE}"' in inspect.getsource(jsonrpc_dispatcher)
     error = modern_error_data(MCPError(-32050, "no", {"why": 1}))

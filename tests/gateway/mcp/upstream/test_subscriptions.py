@@ -24,10 +24,7 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream import subscriptions, supervisor
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")]
 
 TOOLS = ["echo", "wanted", "touch", "log", "die", "cut"]
 OLD = plain_server("old", TOOLS, resources=["memo://a", "memo://b"], given={"call_seconds": 20.0})
@@ -76,9 +73,7 @@ async def test_server_gets_the_lowest_log_level_of_all_clients(router: McpRouter
             # This client set no level, so it keeps the default.
             await wait_for_subscriptions(one, lambda now: now["levels"] == ["error", "info"])
             await other.set_logging_level("debug")
-            await wait_for_subscriptions(
-                one, lambda now: now["levels"] == ["error", "info", "debug"]
-            )
+            await wait_for_subscriptions(one, lambda now: now["levels"] == ["error", "info", "debug"])
         # The client has left, so its level no longer counts.
         await wait_for_subscriptions(one, lambda now: now["levels"][-1] == "error")
         # A restarted server has lost the level.
@@ -125,9 +120,7 @@ async def test_last_client_cancels_the_subscription(router: McpRouter) -> None:
                 await other.subscribe_resource(uri)
             # Repeating the subscription changes nothing.
             await one.subscribe_resource("memo://a")
-            await wait_for_subscriptions(
-                one, lambda now: now["followed"] == ["memo://a", "memo://b"]
-            )
+            await wait_for_subscriptions(one, lambda now: now["followed"] == ["memo://a", "memo://b"])
             await one.unsubscribe_resource("memo://a")
             await one.unsubscribe_resource("memo://nothing")
             await other.unsubscribe_resource("memo://b")
@@ -143,9 +136,7 @@ async def test_last_client_cancels_the_stream_of_stateless_server(router: McpRou
         await one.list_resources()
         async with one.listen(resource_subscriptions=["memo://c"]):
             async with other.listen(resource_subscriptions=["memo://c"]):
-                await wait_for_subscriptions(
-                    one, lambda now: now["followed"] == ["memo://c"], "new"
-                )
+                await wait_for_subscriptions(one, lambda now: now["followed"] == ["memo://c"], "new")
             assert (await get_subscriptions(one, "new"))["followed"] == ["memo://c"]
         await wait_for_subscriptions(one, lambda now: now["followed"] == [], "new")
     assert router.pool.subscriptions.subscribed_uris("new") == frozenset()
@@ -168,9 +159,7 @@ async def test_lost_stream_is_reopened(router: McpRouter) -> None:
 
 
 @pytest.mark.parametrize("server", ["old", "new"])
-async def test_restarted_server_gets_the_subscriptions_again(
-    router: McpRouter, server: str
-) -> None:
+async def test_restarted_server_gets_the_subscriptions_again(router: McpRouter, server: str) -> None:
     uri = "memo://a" if server == "old" else "memo://c"
     received: list[str] = []
     async with connect_listening_client(router, received) as connected:

@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.scripted_model.turn import Part, Raw, Text, Turn, pieces
-from tests.support.scripted_model.wires.wire import (
-    Body,
-    describe_unanswered,
-    estimate_tokens,
-    format_event,
-    join_texts,
-)
+from tests.support.scripted_model.wires.wire import Body, describe_unanswered, estimate_tokens, format_event, join_texts
 
 
 class Anthropic:
@@ -53,11 +47,7 @@ class Anthropic:
     def results(self, body: Body) -> tuple[str, ...]:
         content = body["messages"][-1]["content"]
         blocks = content if isinstance(content, list) else []
-        return tuple(
-            join_texts(block.get("content"))
-            for block in blocks
-            if block.get("type") == "tool_result"
-        )
+        return tuple(join_texts(block.get("content")) for block in blocks if block.get("type") == "tool_result")
 
     def new_id(self, number: int) -> str:
         return f"toolu_01{number:022d}"

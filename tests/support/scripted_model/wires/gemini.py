@@ -38,15 +38,11 @@ class Gemini:
 
     def tool_names(self, body: Body) -> tuple[str, ...]:
         return tuple(
-            function["name"]
-            for tool in body.get("tools", [])
-            for function in tool.get("functionDeclarations", [])
+            function["name"] for tool in body.get("tools", []) for function in tool.get("functionDeclarations", [])
         )
 
     def user_text(self, body: Body) -> str:
-        texts = [
-            join_texts(item["parts"]) for item in body["contents"] if item.get("role") == "user"
-        ]
+        texts = [join_texts(item["parts"]) for item in body["contents"] if item.get("role") == "user"]
         return next((text for text in reversed(texts) if text), "")
 
     def results(self, body: Body) -> tuple[str, ...]:
@@ -66,20 +62,14 @@ class Gemini:
         for part in turn.parts:
             # Text is streamed in pieces; a call always comes in one chunk.
             whole = [_part(part)]
-            texts = (
-                [{"text": piece} for piece in pieces(part.text)]
-                if isinstance(part, Text)
-                else whole
-            )
+            texts = [{"text": piece} for piece in pieces(part.text)] if isinstance(part, Text) else whole
             for piece in texts:
                 yield format_event(self._chunk([piece], None, body, number))
         yield format_event(self._chunk([{"text": ""}], turn, body, number))
 
     def render_error(self, status: int, message: str) -> Body:
         name = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 429: "RESOURCE_EXHAUSTED"}
-        return {
-            "error": {"code": status, "message": message, "status": name.get(status, "INTERNAL")}
-        }
+        return {"error": {"code": status, "message": message, "status": name.get(status, "INTERNAL")}}
 
     def _chunk(self, parts: list[Body], turn: Turn | None, body: Body, number: int) -> Body:
         candidate: Body = {"content": {"role": "model", "parts": parts}, "index": 0}
@@ -111,7 +101,5 @@ def _parts(content: Body, field: str) -> list[Any]:
 
 def _result(response: Body) -> str:
     """Return a result as text: by convention it is under `result`, `output` or `error`."""
-    value = next(
-        (response[key] for key in ("result", "output", "error") if key in response), response
-    )
+    value = next((response[key] for key in ("result", "output", "error") if key in response), response)
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

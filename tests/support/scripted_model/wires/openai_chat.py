@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.scripted_model.turn import ToolCall, Turn, pieces
-from tests.support.scripted_model.wires.wire import (
-    Body,
-    describe_unanswered,
-    estimate_tokens,
-    format_event,
-    join_texts,
-)
+from tests.support.scripted_model.wires.wire import Body, describe_unanswered, estimate_tokens, format_event, join_texts
 
 
 class OpenAIChat:
@@ -46,9 +40,7 @@ class OpenAIChat:
         return tuple(tool["function"]["name"] for tool in body.get("tools", []))
 
     def user_text(self, body: Body) -> str:
-        texts = [
-            join_texts(item.get("content")) for item in body["messages"] if item["role"] == "user"
-        ]
+        texts = [join_texts(item.get("content")) for item in body["messages"] if item["role"] == "user"]
         return texts[-1] if texts else ""
 
     def results(self, body: Body) -> tuple[str, ...]:
@@ -70,11 +62,7 @@ class OpenAIChat:
         if turn.calls:
             message["tool_calls"] = [_call(call, call.json) for call in turn.calls]
         choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": _stop(turn)}
-        return {
-            **_opening(body, number, "chat.completion"),
-            "choices": [choice],
-            "usage": _usage(turn, body),
-        }
+        return {**_opening(body, number, "chat.completion"), "choices": [choice], "usage": _usage(turn, body)}
 
     def render_events(self, turn: Turn, body: Body, number: int) -> Iterator[bytes]:
         opening = _opening(body, number, "chat.completion.chunk")
@@ -82,9 +70,7 @@ class OpenAIChat:
 
         def chunk(stop: str | None = None, /, **delta: Any) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": stop}
-            return format_event(
-                {**opening, "choices": [choice], **({"usage": None} if counted else {})}
-            )
+            return format_event({**opening, "choices": [choice], **({"usage": None} if counted else {})})
 
         yield chunk(role="assistant", content="" if turn.text else None, refusal=None)
         for piece in pieces(turn.text):
@@ -104,12 +90,7 @@ class OpenAIChat:
 
 
 def _opening(body: Body, number: int, object_type: str) -> Body:
-    return {
-        "id": f"chatcmpl-{number:024d}",
-        "object": object_type,
-        "created": 1_767_312_000,
-        "model": body["model"],
-    }
+    return {"id": f"chatcmpl-{number:024d}", "object": object_type, "created": 1_767_312_000, "model": body["model"]}
 
 
 def _call(call: ToolCall, arguments: str) -> Body:
@@ -123,8 +104,4 @@ def _stop(turn: Turn) -> str:
 
 def _usage(turn: Turn, body: Body) -> Body:
     usage = estimate_tokens(body)
-    return {
-        "prompt_tokens": usage,
-        "completion_tokens": turn.tokens,
-        "total_tokens": usage + turn.tokens,
-    }
+    return {"prompt_tokens": usage, "completion_tokens": turn.tokens, "total_tokens": usage + turn.tokens}

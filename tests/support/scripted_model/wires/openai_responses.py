@@ -6,13 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.support.scripted_model.turn import Part, Raw, Text, Turn, pieces
-from tests.support.scripted_model.wires.wire import (
-    Body,
-    describe_unanswered,
-    estimate_tokens,
-    format_event,
-    join_texts,
-)
+from tests.support.scripted_model.wires.wire import Body, describe_unanswered, estimate_tokens, format_event, join_texts
 
 
 class OpenAIResponses:
@@ -42,9 +36,7 @@ class OpenAIResponses:
     def user_text(self, body: Body) -> str:
         if isinstance(body["input"], str):
             return body["input"]
-        texts = [
-            join_texts(entry["content"]) for entry in body["input"] if entry.get("role") == "user"
-        ]
+        texts = [join_texts(entry["content"]) for entry in body["input"] if entry.get("role") == "user"]
         return texts[-1] if texts else ""
 
     def results(self, body: Body) -> tuple[str, ...]:
@@ -76,9 +68,7 @@ class OpenAIResponses:
         answer = self.render_response(turn, body, number)
         story = _events(turn, _opening(body, number), answer)
         for sequence, (item_type, fields) in enumerate(story):
-            yield format_event(
-                {"type": item_type, "sequence_number": sequence, **fields}, item_type
-            )
+            yield format_event({"type": item_type, "sequence_number": sequence, **fields}, item_type)
 
     def render_error(self, status: int, message: str) -> Body:
         item_type = "server_error" if status >= 500 else "invalid_request_error"

@@ -30,12 +30,7 @@ from toolcrib.gateway.llm.anthropic.rewriter import (
 )
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
 from toolcrib.gateway.llm.anthropic.stream import MessagesStream
-from toolcrib.gateway.llm.anthropic.tools import (
-    MessagesTools,
-    build_search_index,
-    has_deferred_tools,
-    parse_tools,
-)
+from toolcrib.gateway.llm.anthropic.tools import MessagesTools, build_search_index, has_deferred_tools, parse_tools
 from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.json_body import serialize_json
@@ -63,9 +58,7 @@ ORPHAN: Final = (
     "messages.{at}.content.{place}: unexpected `tool_use_id` found in `{type}` blocks: {id}. "
     "Each `{type}` block must have a corresponding `server_tool_use` block before it."
 )
-DANGLING: Final = (
-    "`{name}` tool use with id `{id}` was found without a corresponding `{type}` block"
-)
+DANGLING: Final = "`{name}` tool use with id `{id}` was found without a corresponding `{type}` block"
 DROPPED: Final = " but no `{name}` tool was provided"
 ANSWERED: Final = (
     "messages.{at}.content.{place}: `tool_result` is for client tools; `{id}` is the id of a "
@@ -75,9 +68,7 @@ MIXED: Final = (
     "messages.{at}.content.{place}: `tool_reference` blocks cannot be mixed with other blocks in "
     "one `tool_result`; put text into blocks after all results"
 )
-MISSING_KEY: Final = (
-    "messages.{at}.content.{place}.server_tool_use.input: `{name}` takes `{key}`, which is missing"
-)
+MISSING_KEY: Final = "messages.{at}.content.{place}.server_tool_use.input: `{name}` takes `{key}`, which is missing"
 _SEARCH_SUCCESS: Final = "tool_search_tool_search_result"
 _STALE: Final = {"type": "text", "text": prompts.STALE_REFERENCES}
 # MCP clients send names of up to 128 characters.
@@ -126,9 +117,7 @@ async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> Messa
     return None
 
 
-async def _build_server_search(
-    gateway: LlmGateway, request: LlmRequest, entries: list[Any]
-) -> ServerSearchRewriter:
+async def _build_server_search(gateway: LlmGateway, request: LlmRequest, entries: list[Any]) -> ServerSearchRewriter:
     body, tools = await gateway.run_for_request(request.exchange, partial(_check, gateway, request))
     ranking, rounds = request.upstream.search, gateway.settings.max_rounds
     index = await gateway.get_tool_index(
@@ -197,9 +186,7 @@ def drop_stale_references(body: Mapping[str, Any], tools: MessagesTools) -> dict
     return {**body, "messages": messages}
 
 
-def _find_problems(
-    body: Mapping[str, Any], tools: MessagesTools, max_tools: int
-) -> Iterator[RequestRefusal]:
+def _find_problems(body: Mapping[str, Any], tools: MessagesTools, max_tools: int) -> Iterator[RequestRefusal]:
     yield from _find_tool_problems(tools, max_tools)
     yield from _find_history_problems(body)
     pending = find_pending_searches(body)
@@ -217,9 +204,7 @@ def _find_tool_problems(tools: MessagesTools, max_tools: int) -> Iterator[Reques
         if is_search_tool(entry):
             variant = VARIANTS[str(entry["type"])]
             if entry.get("name") != variant.name:
-                yield RequestRefusal(
-                    BAD_SEARCH_NAME.format(place=place, type=entry["type"], name=variant.name)
-                )
+                yield RequestRefusal(BAD_SEARCH_NAME.format(place=place, type=entry["type"], name=variant.name))
         name = entry.get("name")
         if isinstance(name, str):
             names.append(name)
@@ -260,9 +245,7 @@ def _find_history_problems(body: Mapping[str, Any]) -> Iterator[RequestRefusal]:
                 yield RequestRefusal(MIXED.format(**location))
 
 
-def _find_missing_key(
-    use: Mapping[str, Any], location: Mapping[str, int]
-) -> Iterator[RequestRefusal]:
+def _find_missing_key(use: Mapping[str, Any], location: Mapping[str, int]) -> Iterator[RequestRefusal]:
     variant = VARIANTS[str(use.get("name"))]
     key = variant.keys[0]
     if key not in dict_or_empty(use.get("input")):

@@ -102,9 +102,7 @@ def add_cache_breakpoints(messages: list[Any], ids: Collection[str], used: int) 
     `used` is the number of breakpoints that the request has already; the API allows four.
     """
     left = MAX_BREAKPOINTS - used
-    results = [
-        (at, place) for at, place, block in iter_blocks(messages) if block.get("tool_use_id") in ids
-    ]
+    results = [(at, place) for at, place, block in iter_blocks(messages) if block.get("tool_use_id") in ids]
     marked = list(messages)
     for at, place in results[-left:] if left > 0 else ():
         blocks = list(marked[at]["content"])
@@ -188,10 +186,7 @@ class _PlainHistory:
 
     def _convert_search_result(self, block: Block) -> Block:
         content = dict_or_empty(block.get("content"))
-        result: Block = {
-            "type": "tool_result",
-            "tool_use_id": strip_server_prefix(block.get("tool_use_id")),
-        }
+        result: Block = {"type": "tool_result", "tool_use_id": strip_server_prefix(block.get("tool_use_id"))}
         if content.get("type") == "tool_search_tool_result_error":
             reason = content.get("error_message") or content.get("error_code")
             return {**result, "content": str(reason), "is_error": True, **_get_cache_control(block)}

@@ -22,9 +22,7 @@ from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
 Body = dict[str, Any]
 
 # After these stop reasons a search call is incomplete or not meant to be run.
-FINAL_STOPS: Final = frozenset(
-    {"max_tokens", "refusal", "model_context_window_exceeded", "stop_sequence"}
-)
+FINAL_STOPS: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded", "stop_sequence"})
 # The API does not meter tool searches; it adds this object when any server tool has run.
 SERVER_TOOL_USAGE: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
 MAX_REMEMBERED_TOOLS: Final = 1_000
@@ -92,9 +90,7 @@ class MessagesRewriter(RequestRewriter):
         changes = {"content": self.content, "stop_reason": stop or None, "usage": self.usage}
         return {**reply, **changes, "id": self._id}
 
-    def handle_round(
-        self, blocks: Sequence[Body], reason: str | None
-    ) -> tuple[list[Body], str | None]:
+    def handle_round(self, blocks: Sequence[Body], reason: str | None) -> tuple[list[Body], str | None]:
         """Run the searches among the blocks of one round, which ended for `reason`.
 
         Return the result blocks, and the stop reason of the reply if it is complete. That is empty
@@ -102,8 +98,7 @@ class MessagesRewriter(RequestRewriter):
         """
         calls = [block for block in blocks if self.is_gateway_search(block)]
         has_client_calls = any(
-            block.get("type") == "tool_use" and not self.is_gateway_search(block)
-            for block in blocks
+            block.get("type") == "tool_use" and not self.is_gateway_search(block) for block in blocks
         )
         stop: str | None
         results: list[Body] = []
@@ -189,10 +184,7 @@ class TransparentSearchRewriter(MessagesRewriter):
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
         if results:
             self._memory.put(self.revealed_ids[-MAX_REMEMBERED_TOOLS:], "revealed")
-            self._added += [
-                {"role": "assistant", "content": list(blocks)},
-                {"role": "user", "content": list(results)},
-            ]
+            self._added += [{"role": "assistant", "content": list(blocks)}, {"role": "user", "content": list(results)}]
 
     def stop_reason(self) -> str | None:
         # After one more round without the search tool.
@@ -226,9 +218,7 @@ def build_transparent_index(body: Mapping[str, Any]) -> ToolIndex:
     tools = index_entries(deferrable, (str(entry.get("name")) for entry in deferrable))
     names = {indexed.tool.name for indexed in tools}
     always_sent = [
-        entry
-        for entry in body["tools"]
-        if not isinstance(entry, Mapping) or str(entry.get("name")) not in names
+        entry for entry in body["tools"] if not isinstance(entry, Mapping) or str(entry.get("name")) not in names
     ]
     return ToolIndex(always_sent, tools)
 
@@ -243,9 +233,7 @@ def _conversation_opening(body: Mapping[str, Any]) -> tuple[object, ...]:
 def _called_names(body: Mapping[str, Any]) -> list[str]:
     """Return the names of the tools that were called in the conversation."""
     return [
-        str(block.get("name"))
-        for _, _, block in iter_blocks(body.get("messages"))
-        if block.get("type") == "tool_use"
+        str(block.get("name")) for _, _, block in iter_blocks(body.get("messages")) if block.get("type") == "tool_use"
     ]
 
 

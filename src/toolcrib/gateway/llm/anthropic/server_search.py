@@ -29,13 +29,7 @@ from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import MessagesToolIndex, MessagesTools
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.tool_index import shorten_description
-from toolcrib.profiles.claude import (
-    DEFAULT_LIMIT,
-    REGEX,
-    VARIANTS,
-    ClaudeToolSearch,
-    referenced_tool_names,
-)
+from toolcrib.profiles.claude import DEFAULT_LIMIT, REGEX, VARIANTS, ClaudeToolSearch, referenced_tool_names
 
 MAX_SEARCHES_PER_ROUND: Final = 8
 DIRECT_CALLER: Final = {"type": "direct"}
@@ -54,20 +48,13 @@ class ServerSearchRewriter(MessagesRewriter):
     index: MessagesToolIndex
 
     def __init__(
-        self,
-        body: Body,
-        tools: MessagesTools,
-        index: MessagesToolIndex,
-        ranking: LlmSearchRanking,
-        max_rounds: int,
+        self, body: Body, tools: MessagesTools, index: MessagesToolIndex, ranking: LlmSearchRanking, max_rounds: int
     ) -> None:
         super().__init__(body, index, max_rounds)
         self._tools = tools
         self._ranking = ranking
         self._used_ids = {
-            str(block.get("id"))
-            for _, _, block in iter_blocks(body.get("messages"))
-            if is_search_use(block)
+            str(block.get("id")) for _, _, block in iter_blocks(body.get("messages")) if is_search_use(block)
         }
         self._answered_ids: list[str] = []
         self._breakpoints = _count_breakpoints(body)
@@ -121,11 +108,7 @@ class ServerSearchRewriter(MessagesRewriter):
 
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
         return [
-            {
-                "type": SEARCH_RESULT,
-                "tool_use_id": call["id"],
-                "content": self._run_search(call, number),
-            }
+            {"type": SEARCH_RESULT, "tool_use_id": call["id"], "content": self._run_search(call, number)}
             for number, call in enumerate(calls)
         ]
 
@@ -151,11 +134,7 @@ class ServerSearchRewriter(MessagesRewriter):
         if not self.content:
             return messages
         last = messages[-1] if messages else None
-        if (
-            isinstance(last, Mapping)
-            and last.get("role") == "assistant"
-            and isinstance(last.get("content"), list)
-        ):
+        if isinstance(last, Mapping) and last.get("role") == "assistant" and isinstance(last.get("content"), list):
             return [*messages[:-1], {**last, "content": [*last["content"], *self.content]}]
         return [*messages, {"role": "assistant", "content": self.content}]
 
@@ -192,21 +171,13 @@ class ServerSearchRewriter(MessagesRewriter):
         return result
 
 
-def _merge_references(
-    found: Sequence[Mapping[str, Any]], others: Sequence[Tool]
-) -> list[dict[str, Any]]:
-    names = dict.fromkeys(
-        [*(reference["tool_name"] for reference in found), *(tool.name for tool in others)]
-    )
+def _merge_references(found: Sequence[Mapping[str, Any]], others: Sequence[Tool]) -> list[dict[str, Any]]:
+    names = dict.fromkeys([*(reference["tool_name"] for reference in found), *(tool.name for tool in others)])
     return [{"type": "tool_reference", "tool_name": name} for name in names]
 
 
 def _search_error(code: str, message: str) -> dict[str, Any]:
-    return {
-        "type": "tool_search_tool_result_error",
-        "error_code": code,
-        "error_message": message,
-    }
+    return {"type": "tool_search_tool_result_error", "error_code": code, "error_message": message}
 
 
 def _count_breakpoints(body: Mapping[str, Any]) -> int:

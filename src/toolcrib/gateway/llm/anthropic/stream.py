@@ -15,11 +15,7 @@ from toolcrib.gateway.llm.search_loop import ReplyStream
 from toolcrib.gateway.llm.sse import format_event
 
 _PING: Final = format_event("ping", b'{"type":"ping"}')
-_TEXT_FIELDS: Final = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "signature_delta": "signature",
-}
+_TEXT_FIELDS: Final = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
 
 
 @dataclass(slots=True)
@@ -118,9 +114,7 @@ class MessagesStream(ReplyStream):
         self._open, self._blocks, self._delta = {}, [], None
         self._start_usage, self._has_stopped = None, False
         reason = dict_or_empty(delta.get("delta")).get("stop_reason")
-        results, stop = self._rewriter.handle_round(
-            blocks, reason if isinstance(reason, str) else None
-        )
+        results, stop = self._rewriter.handle_round(blocks, reason if isinstance(reason, str) else None)
         events = self._render_results(results)
         if stop is not None:
             self.is_complete = True

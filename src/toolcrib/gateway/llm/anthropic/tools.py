@@ -56,13 +56,9 @@ class MessagesTools:
     def select_entries(self, revealed: Iterable[str]) -> list[Any]:
         """Return the entries to send: first those that are not deferred, then the revealed ones."""
         names = dict.fromkeys(revealed)
-        plain = [
-            _plain_entry(entry, names) for entry in self.entries if not is_deferred_entry(entry)
-        ]
+        plain = [_plain_entry(entry, names) for entry in self.entries if not is_deferred_entry(entry)]
         entries = (self.deferred.get(name) for name in names)
-        return plain + [
-            _without_keys(entry, _SEARCH_KEYS) for entry in entries if entry is not None
-        ]
+        return plain + [_without_keys(entry, _SEARCH_KEYS) for entry in entries if entry is not None]
 
 
 class MessagesToolIndex(ToolIndex):
@@ -150,9 +146,7 @@ def index_entries(entries: Iterable[Entry], deferred_names: Iterable[str]) -> li
             continue
         # A cache breakpoint would end the cached prefix at each tool that is revealed.
         plain = {key: value for key, value in entry.items() if key != "cache_control"}
-        indexed.setdefault(
-            tool.id, IndexedTool(tool, tool.id, plain, entry, is_deferred=tool.name in deferred)
-        )
+        indexed.setdefault(tool.id, IndexedTool(tool, tool.id, plain, entry, is_deferred=tool.name in deferred))
     return list(indexed.values())
 
 
@@ -162,9 +156,7 @@ def parse_entry(entry: Entry) -> Tool:
     if not isinstance(name, str):
         raise InvalidTool("the name of a tool must be a string")
     return Tool(
-        name,
-        description if isinstance(description, str) else "",
-        schema if isinstance(schema, Mapping) else None,
+        name, description if isinstance(description, str) else "", schema if isinstance(schema, Mapping) else None
     )
 
 
@@ -186,9 +178,7 @@ def list_mcp_members(toolset: Entry) -> list[McpMember]:
 
 def is_deferred_entry(entry: object) -> bool:
     """Return whether an entry is deferred; some proxies write that in a `custom` object."""
-    return isinstance(entry, Mapping) and (
-        is_deferred(entry) or is_deferred(dict_or_empty(entry.get("custom")))
-    )
+    return isinstance(entry, Mapping) and (is_deferred(entry) or is_deferred(dict_or_empty(entry.get("custom"))))
 
 
 def has_deferred_tools(entry: object) -> bool:
@@ -196,10 +186,7 @@ def has_deferred_tools(entry: object) -> bool:
     if not isinstance(entry, Mapping) or entry.get("type") != MCP_TOOLSET:
         return is_deferred_entry(entry)
     configs = dict_or_empty(entry.get("configs"))
-    return any(
-        is_deferred(dict_or_empty(config))
-        for config in (entry.get("default_config"), *configs.values())
-    )
+    return any(is_deferred(dict_or_empty(config)) for config in (entry.get("default_config"), *configs.values()))
 
 
 def _plain_entry(entry: Any, revealed: Collection[str]) -> Any:

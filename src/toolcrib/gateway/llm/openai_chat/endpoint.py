@@ -18,27 +18,15 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange, Treatment
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
-from toolcrib.gateway.llm.openai_chat.rewriter import (
-    ChatRewriter,
-    get_function_name,
-    has_references,
-)
+from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter, get_function_name, has_references
 from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 from toolcrib.gateway.llm.search_loop import answer_request
-from toolcrib.gateway.llm.tool_index import (
-    Entry,
-    IndexedTool,
-    ToolIndex,
-    split_entries,
-    to_wire_name,
-)
+from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, split_entries, to_wire_name
 from toolcrib.session.disclosure import Disclosure
 
 _DEFER_FIELD: Final = "defer_loading"
 # A client with a tool of such a name searches itself.
-_CLIENT_SEARCH_NAME: Final = re.compile(
-    r"tool_?search|search_?(?:for_?)?tools?|find_?tools?", re.IGNORECASE
-)
+_CLIENT_SEARCH_NAME: Final = re.compile(r"tool_?search|search_?(?:for_?)?tools?|find_?tools?", re.IGNORECASE)
 
 
 async def create_completion(gateway: LlmGateway, exchange: HttpExchange) -> None:
@@ -108,9 +96,7 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
     parsed = list(_parse_entries(entries))
     deferred = {each.tool.id for _, each in parsed if each and is_deferred_entry(each.client_entry)}
     always_sent, tools = split_entries(parsed, deferred)
-    client_searches = client_loads or any(
-        map(_CLIENT_SEARCH_NAME.search, map(get_function_name, always_sent))
-    )
+    client_searches = client_loads or any(map(_CLIENT_SEARCH_NAME.search, map(get_function_name, always_sent)))
     offers_search = any(map(is_search_entry, entries)) or not client_searches
     return ToolIndex(always_sent, tools, offers_search=offers_search)
 

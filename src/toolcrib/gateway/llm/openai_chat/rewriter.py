@@ -8,27 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from toolcrib.adapters.openai_chat import (
-    answers_to_wire,
-    calls_from_wire,
-    tools_to_wire,
-    turns_from_wire,
-)
-from toolcrib.adapters.plain_json import (
-    dict_or_empty,
-    dicts_or_empty,
-    referenced_tool_names,
-    str_or_empty,
-)
+from toolcrib.adapters.openai_chat import answers_to_wire, calls_from_wire, tools_to_wire, turns_from_wire
+from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, referenced_tool_names, str_or_empty
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
-from toolcrib.gateway.llm.tool_index import (
-    Entry,
-    ToolIndex,
-    ToolSelection,
-    render_loaded_tools,
-)
+from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection, render_loaded_tools
 from toolcrib.session.session import ModelAction
 
 Message = dict[str, Any]
@@ -145,9 +130,7 @@ class ChatRewriter(RequestRewriter):
                 before = self._texts.get(field)
                 self._texts[field] = f"{before}{PARAGRAPH_BREAK}{text}" if before else text
 
-    def _finish(
-        self, message: Message, visible_calls: Sequence[Entry], results: Sequence[Message] = ()
-    ) -> Message:
+    def _finish(self, message: Message, visible_calls: Sequence[Entry], results: Sequence[Message] = ()) -> Message:
         """Return the message for the client, and remember what is hidden from it."""
         visible = {**message, **self._texts}
         visible.pop("tool_calls", None)
@@ -198,15 +181,12 @@ def message_anchor(message: Message) -> tuple[object, ...]:
     return "".join(parts) or str_or_empty(content), calls
 
 
-def list_actions(
-    messages: Sequence[Message], index: ToolIndex
-) -> Iterator[tuple[ModelAction, ...]]:
+def list_actions(messages: Sequence[Message], index: ToolIndex) -> Iterator[tuple[ModelAction, ...]]:
     """Yield the searches and calls of each turn, with the tools that the client has loaded."""
     turns = turns_from_wire(messages)
     for calls, actions in zip(turns, index.turn_handler.actions_from_history(turns), strict=True):
         yield tuple(
-            ModelAction(action.type, (*action.names, *call.names))
-            for call, action in zip(calls, actions, strict=True)
+            ModelAction(action.type, (*action.names, *call.names)) for call, action in zip(calls, actions, strict=True)
         )
 
 

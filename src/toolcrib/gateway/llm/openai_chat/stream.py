@@ -9,12 +9,7 @@ from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import render_openai_error
 from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.openai_chat.rewriter import (
-    PARAGRAPH_BREAK,
-    TEXT_FIELDS,
-    ChatRewriter,
-    visible_finish_reason,
-)
+from toolcrib.gateway.llm.openai_chat.rewriter import PARAGRAPH_BREAK, TEXT_FIELDS, ChatRewriter, visible_finish_reason
 from toolcrib.gateway.llm.search_loop import ReplyStream
 from toolcrib.gateway.llm.sse import format_event
 
@@ -129,9 +124,7 @@ class ChatStream(ReplyStream):
         """Record the fields of a delta and yield those for the client."""
         for field, value in delta.items():
             if field == "tool_calls":
-                calls = [
-                    piece for call in dicts_or_empty(value) for piece in self._add_call_delta(call)
-                ]
+                calls = [piece for call in dicts_or_empty(value) for piece in self._add_call_delta(call)]
                 if calls:
                     yield field, calls
             elif field in TEXT_FIELDS and isinstance(value, str) and value:

@@ -23,8 +23,7 @@ from toolcrib.gateway.llm.sse import SseParser
 
 STORED_PATH: Final = "/v1/responses/"
 UNKNOWN_LOCATION: Final = (
-    "the gateway does not know which upstream has this response; "
-    "name the upstream in the header {header}: {names}"
+    "the gateway does not know which upstream has this response; name the upstream in the header {header}: {names}"
 )
 MAX_RESPONSE_IDS: Final = 50_000
 # The id of a response is in one of the first events of its stream.
@@ -124,17 +123,13 @@ class ResponsesEndpoint:
         path, mark, query = target.partition("?")
         id, slash, rest = path.removeprefix(STORED_PATH).partition("/")
         location = self._ids.find(request_owner(exchange), unquote(id))
-        upstream = await self._gateway.run_for_request(
-            exchange, partial(self._choose_upstream, exchange, location)
-        )
+        upstream = await self._gateway.run_for_request(exchange, partial(self._choose_upstream, exchange, location))
         if location is not None and location.upstream == upstream.name:
             target = f"{STORED_PATH}{quote(location.id, safe='')}{slash}{rest}{mark}{query}"
         headers = ResponseHeaders(upstream.name, "off")
         await self._gateway.forward(exchange, upstream, headers, target=target)
 
-    def _choose_upstream(
-        self, exchange: HttpExchange, location: ResponseLocation | None
-    ) -> LlmUpstreamConfig:
+    def _choose_upstream(self, exchange: HttpExchange, location: ResponseLocation | None) -> LlmUpstreamConfig:
         """Return the upstream of a request that may have no model.
 
         The credentials of the client must never be sent to an upstream that they are not for.
@@ -164,8 +159,7 @@ class ResponsesEndpoint:
         if body.get("background") is True:
             if is_asked:
                 raise RequestFailed(
-                    "the gateway cannot run tool search in the background; send background=false",
-                    param="background",
+                    "the gateway cannot run tool search in the background; send background=false", param="background"
                 )
             return None
         if not is_asked and (not entries or request.restricts_tools or request.switch == "off"):

@@ -57,10 +57,7 @@ def make_search_item_id(call_id: str) -> str:
 def render_search_output(tools: Sequence[IndexedTool]) -> str:
     """Return the text that tells the model which tools were loaded."""
     return render_loaded_tools(
-        [
-            {"name": each.wire_name, "description": shorten_description(each.tool.description)}
-            for each in tools
-        ]
+        [{"name": each.wire_name, "description": shorten_description(each.tool.description)} for each in tools]
     )
 
 
@@ -119,9 +116,7 @@ class InputReader:
             else:
                 yield item
 
-    def load_definitions(
-        self, entries: Iterable[Item], *, from_search: bool = True
-    ) -> list[IndexedTool]:
+    def load_definitions(self, entries: Iterable[Item], *, from_search: bool = True) -> list[IndexedTool]:
         """Reveal the tools of some definitions; a definition in the request has priority."""
         loaded = []
         for indexed in parse_client_definitions(entries):

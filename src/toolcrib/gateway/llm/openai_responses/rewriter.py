@@ -43,13 +43,7 @@ OnResponse = Callable[[str, str], None]
 
 # Calls that the upstream runs itself.
 _HOSTED_CALL_TYPES: Final = frozenset(
-    {
-        "code_interpreter_call",
-        "file_search_call",
-        "image_generation_call",
-        "mcp_call",
-        "web_search_call",
-    }
+    {"code_interpreter_call", "file_search_call", "image_generation_call", "mcp_call", "web_search_call"}
 )
 
 

@@ -161,9 +161,7 @@ class ResponsesStream(ReplyStream):
             yield self._item_event("added", index, {**start, "arguments": ""})
             location = {"item_id": item.get("id"), "output_index": index}
             arguments = item.get("arguments")
-            yield self._number_event(
-                {"type": f"{_ARGUMENTS}.delta", **location, "delta": arguments}
-            )
+            yield self._number_event({"type": f"{_ARGUMENTS}.delta", **location, "delta": arguments})
             fields = {"name": item.get("name"), "arguments": arguments}
             yield self._number_event({"type": f"{_ARGUMENTS}.done", **location, **fields})
         yield self._item_event("done", index, item)

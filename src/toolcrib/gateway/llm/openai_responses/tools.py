@@ -12,22 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from toolcrib.adapters.plain_json import (
-    FieldReader,
-    describe_json_type,
-    dicts_or_empty,
-    str_or_empty,
-)
+from toolcrib.adapters.plain_json import FieldReader, describe_json_type, dicts_or_empty, str_or_empty
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
-from toolcrib.gateway.llm.tool_index import (
-    Entry,
-    IndexedTool,
-    ToolIndex,
-    split_entries,
-    to_wire_name,
-)
+from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, split_entries, to_wire_name
 from toolcrib.session.disclosure import Disclosure
 
 NO_SEARCH: Final = "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
@@ -107,16 +96,11 @@ class ResponsesToolIndex(ToolIndex):
         if not self.uses_tool_search:
             return
         deferred = self.deferred.values()
-        namespaces = {
-            each.tool.server: each.tool.server_description for each in deferred if each.tool.server
-        }
+        namespaces = {each.tool.server: each.tool.server_description for each in deferred if each.tool.server}
         single = [each for each in deferred if not each.tool.server]
         # The sort is stable: MCP servers come first.
         single.sort(key=lambda each: each.wire_entry.get("type") != "mcp")
-        sources = [
-            *namespaces.items(),
-            *((each.tool.name, each.tool.description) for each in single),
-        ]
+        sources = [*namespaces.items(), *((each.tool.name, each.tool.description) for each in single)]
         room = MAX_SOURCES_CHARS
         lines = [prompts.SOURCES, *(_render_source(name, text) for name, text in sources)]
         for number, line in enumerate(lines):
@@ -150,15 +134,10 @@ _Parsed = tuple[_EntryLocation, IndexedTool | None]
 
 def uses_tool_search(entries: Sequence[Entry]) -> bool:
     """Return whether a request uses tool search, or namespaces, which are part of it."""
-    return any(
-        _is_search(entry) or entry.get("type") == "namespace" or _DEFER_FIELD in entry
-        for entry in entries
-    )
+    return any(_is_search(entry) or entry.get("type") == "namespace" or _DEFER_FIELD in entry for entry in entries)
 
 
-def build_responses_index(
-    entries: Sequence[Entry], disclosure: Disclosure | None = None
-) -> ResponsesToolIndex:
+def build_responses_index(entries: Sequence[Entry], disclosure: Disclosure | None = None) -> ResponsesToolIndex:
     """Build the index of a request.
 
     `disclosure` chooses the deferred tools if the request does not use tool search.
@@ -171,13 +150,9 @@ def build_responses_index(
     client_search = _parse_client_search(search) if search else None
     parsed = list(_parse_entries(locations, is_asked))
     deferred = _choose_deferred(parsed, None if is_asked else disclosure)
-    entries_with_tools = (
-        (_without_field(location.entry, _DEFER_FIELD), indexed) for location, indexed in parsed
-    )
+    entries_with_tools = ((_without_field(location.entry, _DEFER_FIELD), indexed) for location, indexed in parsed)
     return ResponsesToolIndex(
-        *split_entries(entries_with_tools, deferred),
-        client_search=client_search,
-        uses_tool_search=is_asked,
+        *split_entries(entries_with_tools, deferred), client_search=client_search, uses_tool_search=is_asked
     )
 
 
@@ -192,12 +167,7 @@ def render_found_entries(tools: Iterable[IndexedTool]) -> list[dict[str, Any]]:
             continue
         namespace = entries.setdefault(
             f"namespace {tool.server}",
-            {
-                "type": "namespace",
-                "name": tool.server,
-                "description": tool.server_description,
-                "tools": [],
-            },
+            {"type": "namespace", "name": tool.server, "description": tool.server_description, "tools": []},
         )
         namespace["tools"].append(entry)
     return list(entries.values())

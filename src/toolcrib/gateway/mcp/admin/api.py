@@ -68,10 +68,7 @@ class AdminApi:
         limit = _parse_int(request, "limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
         offset = _parse_int(request, "offset", 0)
         entries = [entry for entry in view.entries.values() if server in ("", entry.server)]
-        page = [
-            {**entry.wire_definition, "server": entry.server}
-            for entry in entries[offset : offset + limit]
-        ]
+        page = [{**entry.wire_definition, "server": entry.server} for entry in entries[offset : offset + limit]]
         return {"tools": page, "total": len(entries)}
 
     def _search_tools(self, request: Request, view: AccessView) -> dict[str, Any]:
@@ -162,9 +159,7 @@ def _list_notices(router: McpRouter, view: AccessView) -> list[str]:
     return [notice for notice in notices if notice]
 
 
-def _server_status(
-    upstream: UpstreamServer, tools: ServerTools, view: AccessView
-) -> dict[str, Any]:
+def _server_status(upstream: UpstreamServer, tools: ServerTools, view: AccessView) -> dict[str, Any]:
     entries = [entry for entry in tools.entries if entry.name in view.entries]
     # Problems name tools, and a profile with a tool filter must not learn other names.
     may_see_problems = view.profile.tools is None

@@ -33,27 +33,19 @@ _MCP_2_ERROR = re.compile(
     r"No module named 'mcp\.(?:server\.fastmcp|types|shared\.\w+)|cannot import name .* from 'mcp\b"
     r"|'Server' object has no attribute '\w+'|module 'mcp[.\w]*' has no attribute"
 )
-_OLD_NODE_ERROR = re.compile(
-    r"EBADENGINE|Unsupported engine|SyntaxError: Unexpected token|node:\w+'? .*not"
-)
+_OLD_NODE_ERROR = re.compile(r"EBADENGINE|Unsupported engine|SyntaxError: Unexpected token|node:\w+'? .*not")
 _UNKNOWN_PACKAGE_ERROR = re.compile(
     r"(?i)npm (?:ERR!|error) (?:code )?(?:E?404|ETARGET)|not found in the package registry"
     r"|no matching distribution|No solution found when resolving"
 )
-_NETWORK_ERROR = re.compile(
-    r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|Temporary failure in name|dns error"
-)
-_MISSING_MODULE_ERROR = re.compile(
-    r"No module named '([\w.]+)'|Cannot find (?:module|package) '([^']{1,200})'"
-)
+_NETWORK_ERROR = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|Temporary failure in name|dns error")
+_MISSING_MODULE_ERROR = re.compile(r"No module named '([\w.]+)'|Cannot find (?:module|package) '([^']{1,200})'")
 _MISSING_VARIABLE_ERROR = re.compile(
     r"(?i)\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,80}"
     r"(?:required|missing|not set|not found|must be|provide|undefined|unset|empty)"
     r"|(?:required|missing|must (?:be )?set|provide|set the)[^\n]{0,80}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b"
 )
-_CREDENTIAL_ERROR = re.compile(
-    r"(?i)\b(?:unauthori[sz]ed|forbidden|invalid (?:api[ _-]?key|token)|401|403)\b"
-)
+_CREDENTIAL_ERROR = re.compile(r"(?i)\b(?:unauthori[sz]ed|forbidden|invalid (?:api[ _-]?key|token)|401|403)\b")
 _USAGE_ERROR = re.compile(r"(?im)^\s*usage:|the following arguments are required|missing argument")
 
 
@@ -169,9 +161,7 @@ def _find_suspicious_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
             yield ConfigFinding(severity, problem, fix, tools.server.name)
 
 
-def _find_name_conflicts(
-    tools: ServerTools, all_entries: Mapping[str, DirectoryEntry]
-) -> Iterator[ConfigFinding]:
+def _find_name_conflicts(tools: ServerTools, all_entries: Mapping[str, DirectoryEntry]) -> Iterator[ConfigFinding]:
     server = tools.server
     changed = [entry.name for entry in tools.entries if not entry.name.endswith(entry.remote_name)]
     if changed:
@@ -179,11 +169,7 @@ def _find_name_conflicts(
         problem = f"the names of {len(changed)} tools are too long or invalid, and changed: {names}"
         fix = f'give it a shorter "alias" than {server.alias or server.name}'
         yield ConfigFinding("note", problem, fix, server.name)
-    taken = [
-        entry.name
-        for entry in tools.entries
-        if all_entries.get(entry.name, entry).server != server.name
-    ]
+    taken = [entry.name for entry in tools.entries if all_entries.get(entry.name, entry).server != server.name]
     if taken:
         names = _join_names(taken)
         problem = f"the names of {len(taken)} tools are used by an earlier server: {names}"
@@ -243,9 +229,7 @@ def _check_http_status(server: ServerConfig, status: int | None) -> str:
         header = '"headers": {"Authorization": "Bearer ${ITS_TOKEN}"}'
         if status == 401 and not server.headers:
             return f"log in: toolcrib login {server.name}; or add a token: {header}"
-        reason = (
-            "it rejects the token in its `headers`" if server.headers else "it requires a token"
-        )
+        reason = "it rejects the token in its `headers`" if server.headers else "it requires a token"
         return f"{reason}: {header}, and set that variable"
     if status in (404, 405, 410):
         return 'correct its `url`; many end in /mcp. An older server may need "type": "sse"'

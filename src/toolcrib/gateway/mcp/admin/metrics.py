@@ -25,9 +25,7 @@ class GatewayMetrics:
         self._tools = metrics.gauge("toolcrib_tools", "Available tools by server.", "server")
         self._quarantined = metrics.gauge("toolcrib_tools_held", "Tools that wait for approval.")
         self._sessions = metrics.gauge("toolcrib_mcp_sessions", "Open MCP sessions.")
-        self._all_tokens = metrics.gauge(
-            "toolcrib_tokens_of_all", "Estimated tokens of all definitions."
-        )
+        self._all_tokens = metrics.gauge("toolcrib_tokens_of_all", "Estimated tokens of all definitions.")
         self._saved = metrics.gauge("toolcrib_tokens_saved", "Estimated tokens saved for clients.")
         self._searches = metrics.counter("toolcrib_searches_total", "Searches by MCP clients.")
         self._lists = metrics.counter("toolcrib_listings_total", "Tool lists sent.")
@@ -35,9 +33,7 @@ class GatewayMetrics:
         self._failures = metrics.counter(
             "toolcrib_call_failures_total", "Tool calls that failed or returned an error.", "server"
         )
-        self._seconds = metrics.counter(
-            "toolcrib_call_seconds_total", "Total duration of tool calls.", "server"
-        )
+        self._seconds = metrics.counter("toolcrib_call_seconds_total", "Total duration of tool calls.", "server")
 
     def refresh(self, router: McpRouter) -> None:
         """Update all metrics. It is thread-safe, and may wait for the disk."""

@@ -114,8 +114,7 @@ class ConnectedClient:
         """Send a request of a server to the client and return the client's result."""
         if self.is_stateless:
             raise MCPError(
-                INVALID_REQUEST,
-                f"the server sent {method} as a request, which stateless clients do not support",
+                INVALID_REQUEST, f"the server sent {method} as a request, which stateless clients do not support"
             )
         return await get_client_channel(self.ctx).send_raw_request(method, params)
 
@@ -125,9 +124,7 @@ class ConnectedClient:
             return
         await get_client_channel(self.ctx).notify(method, params)
 
-    async def report_progress(
-        self, progress: float, total: float | None, message: str | None
-    ) -> None:
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report the progress of the client's request, if the client asked for it."""
         await get_client_channel(self.ctx).progress(progress, total, message)
 

@@ -131,9 +131,7 @@ class _SingleRequestContext:
     request_id: str | int | None
     request: Request
     notifications: list[dict[str, Any]] = field(default_factory=list)
-    transport: TransportContext = field(
-        default_factory=lambda: TransportContext(kind="http", can_send_request=False)
-    )
+    transport: TransportContext = field(default_factory=lambda: TransportContext(kind="http", can_send_request=False))
     cancel_requested: anyio.Event = field(default_factory=anyio.Event)
     can_send_request: bool = False
 
@@ -146,17 +144,13 @@ class _SingleRequestContext:
     ) -> dict[str, Any]:
         raise NoBackChannelError(method)
 
-    async def notify(
-        self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
-    ) -> None:
+    async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         if len(self.notifications) >= MAX_NOTIFICATIONS:
             return
         message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
         self.notifications.append({**message, "params": dict(params)} if params else message)
 
-    async def progress(
-        self, progress: float, total: float | None = None, message: str | None = None
-    ) -> None:
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Ignore progress: the client reads only the final response."""
 
 

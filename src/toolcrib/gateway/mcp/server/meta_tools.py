@@ -26,9 +26,7 @@ MAX_NAMED_SERVERS: Final = 40
 MAX_NOTES: Final = 5
 
 
-def build_search_tool(
-    view: AccessView, unlisted: Iterable[str], *, lists_all: bool = False
-) -> dict[str, Any]:
+def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: bool = False) -> dict[str, Any]:
     """Return the search tool for direct and search mode; its description names the servers.
 
     `lists_all` means that the list already contains every known tool.
@@ -48,11 +46,7 @@ def build_search_tool(
             "properties": {
                 "query": {**_STRING, "description": prompts.QUERY_DESCRIPTION},
                 "limit": {"type": "integer", "description": limit},
-                "detail": {
-                    **_STRING,
-                    "enum": list(DETAILS),
-                    "description": prompts.GATEWAY_DETAIL,
-                },
+                "detail": {**_STRING, "enum": list(DETAILS), "description": prompts.GATEWAY_DETAIL},
                 "server": {**_STRING, "description": prompts.GATEWAY_SERVER},
                 "read_only": {"type": "boolean", "description": prompts.GATEWAY_READ_ONLY},
             },
@@ -100,10 +94,7 @@ CONSTANT_TOOLS: Final[tuple[dict[str, Any], ...]] = (
         "inputSchema": {
             "type": "object",
             "properties": {
-                "name": {
-                    **_STRING,
-                    "description": prompts.CALL_TOOL_NAME.format(search=prompts.SEARCH_NAME),
-                },
+                "name": {**_STRING, "description": prompts.CALL_TOOL_NAME.format(search=prompts.SEARCH_NAME)},
                 "arguments": {"type": "object", "description": prompts.CALL_ARGUMENTS},
             },
             "required": ["name", "arguments"],
@@ -140,9 +131,7 @@ class ResultPage:
         raise AssertionError("the level `names` always fits")
 
 
-def render_found_tools(
-    entries: Sequence[DirectoryEntry], detail: Detail, page: ResultPage, call: str
-) -> str:
+def render_found_tools(entries: Sequence[DirectoryEntry], detail: Detail, page: ResultPage, call: str) -> str:
     """Return the found tools grouped by server, best server first."""
     by_server: dict[str, list[DirectoryEntry]] = {}
     for entry in entries:
@@ -187,14 +176,10 @@ def render_notes(
     for server, reason in unreachable.items():
         if count := sum(entry.server == server for entry in entries):
             notes.append(
-                prompts.SERVER_UNAVAILABLE.format(
-                    count=format_tool_count(count), server=server, reason=reason
-                )
+                prompts.SERVER_UNAVAILABLE.format(count=format_tool_count(count), server=server, reason=reason)
             )
     for server, count in quarantined.items():
-        notes.append(
-            prompts.TOOLS_QUARANTINED.format(count=format_tool_count(count), server=server)
-        )
+        notes.append(prompts.TOOLS_QUARANTINED.format(count=format_tool_count(count), server=server))
     for server, reason in unusable.items():
         notes.append(prompts.TOOLS_UNUSABLE.format(server=server, reason=reason))
     for entry in entries:

@@ -34,9 +34,7 @@ class Passthrough:
         # By profile and public prompt name: the server and the prompt's name there.
         self.prompt_owners: dict[str | None, dict[str, tuple[str, str]]] = {}
 
-    async def list_prompts(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def list_prompts(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the prompts of all servers under public names."""
         prompts: dict[str, dict[str, Any]] = {}
         owners: dict[str, tuple[str, str]] = {}
@@ -53,30 +51,22 @@ class Passthrough:
         self.prompt_owners[client.profile] = owners
         return {"prompts": list(prompts.values())}
 
-    async def get_prompt(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def get_prompt(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return a prompt from the server that owns it."""
         server, remote_name = await self._find_prompt(client, str(params["name"]))
         return await self._forward(server, "prompts/get", {**params, "name": remote_name}, client)
 
-    async def list_resources(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def list_resources(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resources of all servers."""
         entries = await self._collect("resources/list", "resources", client)
         return {"resources": [entry for _, entry in entries]}
 
-    async def list_resource_templates(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def list_resource_templates(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resource templates of all servers."""
         entries = await self._collect("resources/templates/list", "resourceTemplates", client)
         return {"resourceTemplates": [entry for _, entry in entries]}
 
-    async def read_resource(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def read_resource(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return a resource from the server that listed it, or from the first that has it."""
         return await self._forward_to_owner(client, "resources/read", params)
 
@@ -89,9 +79,7 @@ class Passthrough:
             return await self._forward(server, "completion/complete", params, client)
         return await self._forward_to_owner(client, "completion/complete", params)
 
-    async def set_log_level(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def set_log_level(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Set the lowest level of log messages for a client; servers are updated later."""
         state, level = client.state, str(params["level"])
         if state.has_handshake:
@@ -104,16 +92,11 @@ class Passthrough:
         state, uri = client.state, str(params["uri"])
         if state.has_handshake and uri not in state.subscriptions:
             if len(state.subscriptions) >= MAX_SUBSCRIBED_URIS:
-                raise MCPError(
-                    INVALID_PARAMS,
-                    f"a client can subscribe to at most {MAX_SUBSCRIBED_URIS:,} resources",
-                )
+                raise MCPError(INVALID_PARAMS, f"a client can subscribe to at most {MAX_SUBSCRIBED_URIS:,} resources")
             state.subscriptions[uri] = self._subscribe_owners(client, uri)
         return {}
 
-    async def unsubscribe(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def unsubscribe(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """End a client's subscription to a resource."""
         uri = str(params["uri"])
         self._unsubscribe_owners(uri, client.state.subscriptions.pop(uri, []))
@@ -122,9 +105,7 @@ class Passthrough:
     @contextmanager
     def watch_resources(self, client: ConnectedClient, uris: Iterable[str]) -> Iterator[None]:
         """Subscribe to resources for as long as the context is open."""
-        watched = {
-            uri: self._subscribe_owners(client, uri) for uri in islice(uris, MAX_SUBSCRIBED_URIS)
-        }
+        watched = {uri: self._subscribe_owners(client, uri) for uri in islice(uris, MAX_SUBSCRIBED_URIS)}
         try:
             yield
         finally:
@@ -168,11 +149,7 @@ class Passthrough:
         raise error if isinstance(error, MCPError) else MCPError(INVALID_PARAMS, str(error))
 
     async def _forward(
-        self,
-        server: UpstreamServer,
-        method: str,
-        params: Mapping[str, Any],
-        client: ConnectedClient,
+        self, server: UpstreamServer, method: str, params: Mapping[str, Any], client: ConnectedClient
     ) -> dict[str, Any]:
         return await self._bridge.forward_request(server, method, client.with_meta(params), client)
 
@@ -185,9 +162,7 @@ class Passthrough:
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")
         return server, remote_name
 
-    async def _collect(
-        self, method: str, key: str, client: ConnectedClient
-    ) -> list[tuple[str, dict[str, Any]]]:
+    async def _collect(self, method: str, key: str, client: ConnectedClient) -> list[tuple[str, dict[str, Any]]]:
         return await self._pool.collect_entries(method, key, self._get_server_filter(client))
 
     def _find_owners(self, client: ConnectedClient, uri: str) -> list[UpstreamServer]:

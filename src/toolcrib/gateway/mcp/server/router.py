@@ -55,22 +55,13 @@ _LIST_CHANGES: Final[Mapping[str, ServerEvent]] = {
 # Result fields that only the stateless revision defines.
 _STATELESS_KEYS: Final = ("resultType", "ttlMs", "cacheScope")
 _CACHEABLE_METHODS: Final = frozenset(
-    {
-        "tools/list",
-        "prompts/list",
-        "resources/list",
-        "resources/templates/list",
-        "resources/read",
-        "server/discover",
-    }
+    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover"}
 )
 Handler = Callable[[ConnectedClient, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 GetProfile = Callable[[RequestContext], str | None]
 # Responses are counted later in batches, so that clients do not wait for it.
 MAX_PENDING_RESPONSES: Final = 1_000
-_SEARCH_TOOL_NAMES: Final = frozenset(
-    {prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, SEARCH_TOOL_NAME}
-)
+_SEARCH_TOOL_NAMES: Final = frozenset({prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, SEARCH_TOOL_NAME})
 
 
 class _SdkServer(Server[Any]):
@@ -91,11 +82,7 @@ class TokenSavings:
         self._lock = Lock()
 
     async def record_response(
-        self,
-        profile: str | None,
-        method: str,
-        params: Mapping[str, Any],
-        result: Mapping[str, Any],
+        self, profile: str | None, method: str, params: Mapping[str, Any], result: Mapping[str, Any]
     ) -> None:
         """Record a response if it contains tools."""
         if method not in ("tools/list", "tools/call"):
@@ -135,10 +122,7 @@ class TokenSavings:
 
 def _count_list_tokens(view: AccessView, tools: list[dict[str, Any]]) -> int:
     entries = ((view.entries.get(tool["name"]), tool) for tool in tools)
-    return sum(
-        count_tool_tokens(entry.tool) if entry else _count_json_tokens(tool)
-        for entry, tool in entries
-    )
+    return sum(count_tool_tokens(entry.tool) if entry else _count_json_tokens(tool) for entry, tool in entries)
 
 
 def _count_json_tokens(value: object) -> int:
@@ -186,9 +170,7 @@ class McpRouter:
         """Notify every client that its tool list may have changed."""
         await self._notify_clients("notifications/tools/list_changed", None, lambda profile: True)
 
-    async def forward_notification(
-        self, server: str, method: str, params: Mapping[str, Any] | None
-    ) -> None:
+    async def forward_notification(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
         """Forward a server's notification to all clients that may use the server."""
 
         def can_see_server(profile: str | None) -> bool:
@@ -229,9 +211,7 @@ class McpRouter:
             profile = self._get_profile(ctx)
             is_session = id(connection) in self.connections
             if is_session and get_session_state(connection).profile != profile:
-                raise MCPError(
-                    INVALID_PARAMS, "this session belongs to another profile; start a new session"
-                )
+                raise MCPError(INVALID_PARAMS, "this session belongs to another profile; start a new session")
             client = ConnectedClient(ctx, profile)
             handler_result = await handler(client, params)
         except (UnknownProfile, RequestFailed) as error:
@@ -265,10 +245,7 @@ class McpRouter:
             return await self._listeners[profile](ctx, params)
 
     async def _notify_clients(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        is_recipient: Callable[[str | None], bool],
+        self, method: str, params: Mapping[str, Any] | None, is_recipient: Callable[[str | None], bool]
     ) -> None:
         """Notify the clients of the matching profiles in parallel: a slow client delays no other."""
         event = _event_from_notification(method, params)
@@ -282,9 +259,7 @@ class McpRouter:
                     tasks.start_soon(_notify_connection, connection, method, params)
 
 
-async def _notify_connection(
-    connection: Connection, method: str, params: Mapping[str, Any] | None
-) -> None:
+async def _notify_connection(connection: Connection, method: str, params: Mapping[str, Any] | None) -> None:
     state = get_session_state(connection)
     if state.pending_notifications >= MAX_PENDING_NOTIFICATIONS:
         return

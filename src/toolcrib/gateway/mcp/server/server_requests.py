@@ -47,12 +47,10 @@ class PendingInputCall:
 
     def __post_init__(self) -> None:
         # Room for all input requests and, if the server does not wait for input, the final result.
-        self._outcome_sender, self._outcomes = anyio.create_memory_object_stream[_CallOutcome](
-            MAX_INPUT_REQUESTS + 1
+        self._outcome_sender, self._outcomes = anyio.create_memory_object_stream[_CallOutcome](MAX_INPUT_REQUESTS + 1)
+        self._input_sender, self._inputs = anyio.create_memory_object_stream[tuple[int, dict[str, Any]]](
+            MAX_INPUT_REQUESTS
         )
-        self._input_sender, self._inputs = anyio.create_memory_object_stream[
-            tuple[int, dict[str, Any]]
-        ](MAX_INPUT_REQUESTS)
         self._request_lock = anyio.Lock()
         self._request_count = 0
         self.key = self.client.key
@@ -67,8 +65,7 @@ class PendingInputCall:
             number = self._request_count = self._request_count + 1
             if number > MAX_INPUT_REQUESTS:
                 raise MCPError(
-                    INVALID_REQUEST,
-                    f"a server may send at most {MAX_INPUT_REQUESTS} requests during one call",
+                    INVALID_REQUEST, f"a server may send at most {MAX_INPUT_REQUESTS} requests during one call"
                 )
             self._outcome_sender.send_nowait((number, method, params))
             while True:
@@ -80,9 +77,7 @@ class PendingInputCall:
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         await self.client.notify(method, params)
 
-    async def report_progress(
-        self, progress: float, total: float | None, message: str | None
-    ) -> None:
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         await self.client.report_progress(progress, total, message)
 
     def submit_input(self, client: ConnectedClient, response: dict[str, Any]) -> None:
@@ -138,9 +133,7 @@ class ServerRequestBridge:
             response = responses.get(_INPUT_KEY) if isinstance(responses, Mapping) else None
             if call.identity != identity or not isinstance(response, dict):
                 call.scope.cancel()
-                raise MCPError(
-                    INVALID_PARAMS, "`inputResponses` lacks the input that the server requested"
-                )
+                raise MCPError(INVALID_PARAMS, "`inputResponses` lacks the input that the server requested")
             call.submit_input(client, response)
             return await self._await_outcome(call)
         accepts_requests = not client.capabilities.keys().isdisjoint(REQUIRED_CAPABILITIES.values())
@@ -149,9 +142,7 @@ class ServerRequestBridge:
         if "requestState" in params:
             # Starting the call again could repeat an effect that it already had.
             raise MCPError(
-                INVALID_PARAMS,
-                "the server no longer waits for this input; the call may or may not have had an "
-                "effect",
+                INVALID_PARAMS, "the server no longer waits for this input; the call may or may not have had an effect"
             )
         if len(self._pending) >= MAX_PENDING_CALLS:
             raise ServerUnavailable("too many calls wait for input from clients; try again later")
@@ -161,12 +152,7 @@ class ServerRequestBridge:
         return await self._await_outcome(call)
 
     async def _run_call(
-        self,
-        call: PendingInputCall,
-        server: UpstreamServer,
-        method: str,
-        params: Mapping[str, Any],
-        may_repeat: bool,
+        self, call: PendingInputCall, server: UpstreamServer, method: str, params: Mapping[str, Any], may_repeat: bool
     ) -> None:
         """Run the call in a background task, because it outlives the client's requests."""
         outcome: _CallOutcome | None = None
@@ -190,11 +176,7 @@ class ServerRequestBridge:
             call.token = secrets.token_urlsafe(24)
             self._pending[call.token] = call
             request = {"method": method, **({"params": params} if params else {})}
-            return {
-                "resultType": "input_required",
-                "inputRequests": {_INPUT_KEY: request},
-                "requestState": call.token,
-            }
+            return {"resultType": "input_required", "inputRequests": {_INPUT_KEY: request}, "requestState": call.token}
         call.close()
         if isinstance(outcome, Exception):
             raise outcome
@@ -202,11 +184,7 @@ class ServerRequestBridge:
 
 
 async def _forward_for_handshake_client(
-    server: UpstreamServer,
-    method: str,
-    params: Mapping[str, Any],
-    client: ConnectedClient,
-    may_repeat: bool,
+    server: UpstreamServer, method: str, params: Mapping[str, Any], client: ConnectedClient, may_repeat: bool
 ) -> dict[str, Any]:
     """Return a server's result; send each input that it requires as a request to the client."""
     for _ in range(MAX_INPUT_REQUESTS):
@@ -225,6 +203,4 @@ async def _forward_for_handshake_client(
         params = {**params, "inputResponses": responses}
         if "requestState" in result:
             params["requestState"] = result["requestState"]
-    raise MCPError(
-        INTERNAL_ERROR, f"{server.name} requested input more than {MAX_INPUT_REQUESTS} times"
-    )
+    raise MCPError(INTERNAL_ERROR, f"{server.name} requested input more than {MAX_INPUT_REQUESTS} times")

@@ -64,9 +64,7 @@ class ToolHandlers:
         entry = self._hub.directory.entries.get(name)
         return None if entry is None else entry.tool.input_schema
 
-    async def list_tools(
-        self, client: ConnectedClient, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
+    async def list_tools(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tool list of a client.
 
         A list of all tools waits for servers that have not listed their tools yet, because many
@@ -119,9 +117,7 @@ class ToolHandlers:
         call = ToolCall("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = view.get_turn_handler(mode).handle_calls(Session(), (call,))
         if turn.replies:
-            explanation = (
-                "" if call.name in view.entries else self._explain_unlisted(view, call.name)
-            )
+            explanation = "" if call.name in view.entries else self._explain_unlisted(view, call.name)
             return text_result(explanation or turn.replies[0].text, is_error=True)
         (task,) = turn.tasks
         entry = view.entries[task.tool.id]
@@ -137,9 +133,7 @@ class ToolHandlers:
         may_repeat = entry.tool.read_only or entry.tool.annotations.get("idempotentHint") is True
         started = time.monotonic()
         try:
-            result = await self._bridge.forward_request(
-                server, "tools/call", params, client, may_repeat=may_repeat
-            )
+            result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
         except ServerUnavailable as error:
             self._hub.record_call(entry.name, False, time.monotonic() - started)
             return text_result(str(error), is_error=True)
@@ -161,8 +155,7 @@ class ToolHandlers:
         requested = arguments.get("detail")
         detail: Detail = requested if requested in DETAILS else self._settings.detail
         where = Where(
-            server=self.resolve_server_id(arguments.get("server")),
-            read_only=arguments.get("read_only") is True,
+            server=self.resolve_server_id(arguments.get("server")), read_only=arguments.get("read_only") is True
         )
         result = await self._run_search(view, query, limit, where)
         entries = self._filter_by_score(view, result)
@@ -260,9 +253,7 @@ class ToolHandlers:
                 return render_unlisted_servers({server: reason})[0]
         return ""
 
-    def render_search_notes(
-        self, view: AccessView, entries: list[DirectoryEntry], is_match: bool
-    ) -> list[str]:
+    def render_search_notes(self, view: AccessView, entries: list[DirectoryEntry], is_match: bool) -> list[str]:
         """Return the notes of a search result: unreachable servers, quarantined tools and so on."""
         found_servers = {entry.server for entry in entries}
         quarantined = {
@@ -288,9 +279,7 @@ class ToolHandlers:
         unlisted = self._pool.unlisted_servers()
         return {name: reason for name, reason in unlisted.items() if view.can_see_server(name)}
 
-    def _get_listed_entries(
-        self, client: ConnectedClient, view: AccessView
-    ) -> list[DirectoryEntry]:
+    def _get_listed_entries(self, client: ConnectedClient, view: AccessView) -> list[DirectoryEntry]:
         """Return a client's list in dynamic mode: the initial tools, or those it has searched for."""
         session = client.state.tool_session
         handler = view.get_turn_handler("dynamic" if session is None else "search")
@@ -299,9 +288,7 @@ class ToolHandlers:
             visible += session.visible_tools(handler.engine.catalog, handler.is_allowed)
         return [view.entries[id] for id in dict.fromkeys(tool.id for tool in visible)]
 
-    async def _run_search(
-        self, view: AccessView, query: str, limit: int, where: Where
-    ) -> SearchResult:
+    async def _run_search(self, view: AccessView, query: str, limit: int, where: Where) -> SearchResult:
         started = time.perf_counter()
         # A search takes milliseconds of CPU; a thread keeps the event loop free.
         result = await anyio.to_thread.run_sync(view.search, query, limit, where)

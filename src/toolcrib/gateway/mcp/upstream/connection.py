@@ -95,10 +95,7 @@ class UpstreamConnection:
         if not (tools or prompts or resources):
             return False
         async with listen(
-            self.session,
-            tools_list_changed=tools,
-            prompts_list_changed=prompts,
-            resources_list_changed=resources,
+            self.session, tools_list_changed=tools, prompts_list_changed=prompts, resources_list_changed=resources
         ) as subscription:
             async for event in subscription:
                 kind = type(event).__name__.removesuffix("ListChanged").lower()
@@ -134,9 +131,7 @@ async def open_connection(
                 # A later request of this start succeeded after a login; start again with its token.
                 raise ServerUnavailable(_explain_unauthorized(server))
             yield UpstreamConnection(
-                session,
-                watch.closed,
-                lambda: _explain_unauthorized(server) if watch.is_unauthorized else "",
+                session, watch.closed, lambda: _explain_unauthorized(server) if watch.is_unauthorized else ""
             )
     except Exception as error:
         cause = _first_cause(error)
@@ -186,32 +181,23 @@ def _build_token_auth(server: ServerConfig, token_folder: Path | None) -> TokenA
 def _explain_unauthorized(server: ServerConfig) -> str:
     if _has_authorization(server):
         return "it rejects the token in its `headers` (HTTP 401); renew the token"
-    return (
-        f"it requires a login (HTTP 401): run `toolcrib login {server.name}`, or add a token to its "
-        "`headers`"
-    )
+    return f"it requires a login (HTTP 401): run `toolcrib login {server.name}`, or add a token to its `headers`"
 
 
 def _open_transport(
     server: ServerConfig, stderr_tail: StderrTail, watch: _HttpStatusWatch
 ) -> AbstractAsyncContextManager[Any]:
     if server.transport == "stdio":
-        return run_child_process(
-            server.command, server.args, env=server.env, cwd=server.cwd, stderr_tail=stderr_tail
-        )
+        return run_child_process(server.command, server.args, env=server.env, cwd=server.cwd, stderr_tail=stderr_tail)
     if server.transport == "sse":
         read_timeout = _read_timeout_seconds(server)
         headers = dict(server.headers)
-        return sse_client(
-            server.url, headers, server.connect_seconds, read_timeout, auth=watch.auth
-        )
+        return sse_client(server.url, headers, server.connect_seconds, read_timeout, auth=watch.auth)
     return _open_streamable_http(server, watch)
 
 
 @asynccontextmanager
-async def _open_streamable_http(
-    server: ServerConfig, watch: _HttpStatusWatch
-) -> AsyncIterator[Any]:
+async def _open_streamable_http(server: ServerConfig, watch: _HttpStatusWatch) -> AsyncIterator[Any]:
     async with (
         httpx2.AsyncClient(
             headers=dict(server.headers),
@@ -220,9 +206,7 @@ async def _open_streamable_http(
             event_hooks={"response": [watch.check_response]},
             transport=_BoundedTransport(httpx2.AsyncHTTPTransport()),
         ) as client,
-        streamable_http_client(
-            server.url, http_client=client, max_sse_event_size=server.max_result_bytes
-        ) as streams,
+        streamable_http_client(server.url, http_client=client, max_sse_event_size=server.max_result_bytes) as streams,
     ):
         yield streams
 

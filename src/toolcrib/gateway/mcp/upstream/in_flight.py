@@ -49,9 +49,7 @@ class InFlightCaller(Protocol):
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
         """Send a notification about the client's call."""
 
-    async def report_progress(
-        self, progress: float, total: float | None, message: str | None
-    ) -> None:
+    async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         """Report the progress of the client's call."""
 
 

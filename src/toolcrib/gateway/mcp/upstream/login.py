@@ -11,12 +11,7 @@ from urllib.parse import parse_qs, urljoin, urlsplit
 
 import anyio
 import httpx2
-from mcp.client.auth import (
-    AuthorizationCodeResult,
-    OAuthClientProvider,
-    OAuthFlowError,
-    OAuthRegistrationError,
-)
+from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthFlowError, OAuthRegistrationError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
@@ -36,9 +31,7 @@ _SUCCESS_TEXT: Final = "You are logged in. You can close this page."
 _REFUSED_TEXT: Final = "The login was refused. You can close this page."
 
 
-async def login(
-    server: ServerConfig, show_url: Callable[[str], None], port: int = 0
-) -> OAuthGrant | None:
+async def login(server: ServerConfig, show_url: Callable[[str], None], port: int = 0) -> OAuthGrant | None:
     """Return the grant of a user's login, or None if the server requires no login.
 
     `show_url` receives the URL that the user has to open.
@@ -48,9 +41,7 @@ async def login(
             async with _serve_callback_page(port) as page:
                 return await _run_oauth_flow(server, show_url, page)
     except TimeoutError:
-        raise LoginFailed(
-            f"no login to {server.name} within {LOGIN_TIMEOUT_SECONDS:g} seconds; try again"
-        ) from None
+        raise LoginFailed(f"no login to {server.name} within {LOGIN_TIMEOUT_SECONDS:g} seconds; try again") from None
     except OAuthRegistrationError as error:
         raise LoginFailed(
             f"{server.name} does not allow client registration ({_format_error(error)}); register "
@@ -58,13 +49,10 @@ async def login(
         ) from None
     except (OAuthFlowError, ValidationError) as error:
         raise LoginFailed(
-            f"the login to {server.name} failed: {_format_error(error)}; try again, or add a token "
-            "to its `headers`"
+            f"the login to {server.name} failed: {_format_error(error)}; try again, or add a token to its `headers`"
         ) from None
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise LoginFailed(
-            f"{server.name} could not be reached ({type(error).__name__}); check its `url`"
-        ) from None
+        raise LoginFailed(f"{server.name} could not be reached ({type(error).__name__}); check its `url`") from None
 
 
 async def _run_oauth_flow(
@@ -95,9 +83,7 @@ async def fetch_ping_status(client: httpx2.AsyncClient, server: ServerConfig) ->
     if server.transport == "sse":
         request = client.build_request("GET", server.url, headers=_ACCEPT_HEADERS)
     else:
-        request = client.build_request(
-            "POST", server.url, json=_PING_REQUEST, headers=_ACCEPT_HEADERS
-        )
+        request = client.build_request("POST", server.url, json=_PING_REQUEST, headers=_ACCEPT_HEADERS)
     response = await client.send(request, stream=True)
     await response.aclose()
     return response.status_code
@@ -173,23 +159,16 @@ class _CallbackPage:
             code=self._result["code"], state=self._result.get("state"), iss=self._result.get("iss")
         )
 
-    async def handle_connection(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
+    async def handle_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request of a browser."""
         try:
             with suppress(TimeoutError, OSError, ValueError, asyncio.IncompleteReadError):
                 async with asyncio.timeout(_REQUEST_TIMEOUT_SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    status, text = self._handle_request_line(
-                        head.split(b"\r\n")[0].decode("latin-1")
-                    )
+                    status, text = self._handle_request_line(head.split(b"\r\n")[0].decode("latin-1"))
                     page = f"<!doctype html><title>Toolcrib</title><p>{text}</p>".encode()
                     headers = f"Content-Length: {len(page)}\r\nConnection: close\r\n"
-                    writer.write(
-                        f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n{headers}\r\n".encode()
-                        + page
-                    )
+                    writer.write(f"HTTP/1.1 {status}\r\nContent-Type: text/html\r\n{headers}\r\n".encode() + page)
                     await writer.drain()
         finally:
             writer.close()
@@ -211,9 +190,7 @@ class _CallbackPage:
 @asynccontextmanager
 async def _serve_callback_page(port: int) -> AsyncIterator[_CallbackPage]:
     page = _CallbackPage()
-    listener = await asyncio.start_server(
-        page.handle_connection, "127.0.0.1", port, limit=_MAX_HEAD_BYTES
-    )
+    listener = await asyncio.start_server(page.handle_connection, "127.0.0.1", port, limit=_MAX_HEAD_BYTES)
     page.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}{_CALLBACK_PATH}"
     try:
         yield page

@@ -114,9 +114,7 @@ class TokenAuth(httpx2.Auth):
         # Called with the final status of each request.
         self.on_response_status: Callable[[int], None] = lambda status: None
 
-    async def async_auth_flow(
-        self, request: httpx2.Request
-    ) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send the request with the token, and once more with a new token after HTTP 401."""
         grant = self._file.load()
         if grant is not None and grant.is_expired:
@@ -165,11 +163,7 @@ async def _fetch_token(request: httpx2.Request) -> dict[str, Any]:
 
 
 def _build_refresh_request(grant: OAuthGrant) -> httpx2.Request:
-    form = {
-        "grant_type": "refresh_token",
-        "refresh_token": grant.refresh_token,
-        "client_id": grant.client_id,
-    }
+    form = {"grant_type": "refresh_token", "refresh_token": grant.refresh_token, "client_id": grant.client_id}
     headers = {"Accept": "application/json"}
     if grant.resource:
         form["resource"] = grant.resource

@@ -21,12 +21,7 @@ from toolcrib.config.watch import diff_configs
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
-from toolcrib.hub.directory import (
-    MAX_DISPLAYED_NAME_CHARS,
-    describe_tool,
-    limit_problems,
-    render_definition,
-)
+from toolcrib.hub.directory import MAX_DISPLAYED_NAME_CHARS, describe_tool, limit_problems, render_definition
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.safety.hidden_text import escape_invisible
 
@@ -76,9 +71,7 @@ class UpstreamPool:
         # The servers that listed a resource, by URI.
         self._owners: dict[str, list[str]] = {}
 
-    async def run(
-        self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
         """Supervise all servers until cancelled."""
         self._first_list_deadline = anyio.current_time() + FIRST_LIST_WAIT_SECONDS
         async with anyio.create_task_group() as self._tasks:
@@ -120,11 +113,7 @@ class UpstreamPool:
 
     def unlisted_servers(self) -> dict[str, str]:
         """Return the error of each server whose tools are unknown; it is empty while one starts."""
-        return {
-            name: upstream.error
-            for name, upstream in list(self.servers.items())
-            if not upstream.is_listed
-        }
+        return {name: upstream.error for name, upstream in list(self.servers.items()) if not upstream.is_listed}
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
         """Wait until these servers have listed their tools or failed, in the first seconds only."""
@@ -186,9 +175,7 @@ class UpstreamPool:
                 self._record_owner(uri, name)
         return collected
 
-    def find_resource_owners(
-        self, uri: str, is_visible: Callable[[str], bool]
-    ) -> list[UpstreamServer]:
+    def find_resource_owners(self, uri: str, is_visible: Callable[[str], bool]) -> list[UpstreamServer]:
         """Return the visible servers that listed a resource, or all visible ones if none did."""
         visible = [name for name in self.servers if is_visible(name)]
         owners = [name for name in self._owners.get(uri, ()) if name in visible]
@@ -223,11 +210,7 @@ class UpstreamPool:
         self._tasks.start_soon(supervise)
 
     async def _store_listing(self, server: ServerConfig, listing: ServerListing) -> None:
-        details = {
-            "instructions": listing.instructions,
-            "protocol": listing.protocol,
-            "info": dict(listing.info),
-        }
+        details = {"instructions": listing.instructions, "protocol": listing.protocol, "info": dict(listing.info)}
 
         def update_hub() -> tuple[bool, int]:
             manifest = build_manifest(server, listing.tools, details)
@@ -250,9 +233,7 @@ async def _run_and_log_errors(action: Callable[..., Awaitable[None]], *args: Any
         _log.exception("a background task failed")
 
 
-def _remove_invalid_fields(
-    tools: tuple[dict[str, Any], ...],
-) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
+def _remove_invalid_fields(tools: tuple[dict[str, Any], ...]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Return the tools without optional fields that violate MCP, and a description of each repair.
 
     A strict client rejects a whole list because of one invalid field.

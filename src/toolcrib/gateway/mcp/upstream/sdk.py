@@ -125,14 +125,10 @@ class RawSession(ClientSession):
             roots=types.RootsCapability(list_changed=True),
         )
 
-    async def _on_request(
-        self, dctx: DispatchContext[TransportContext], method: str, params: Params
-    ) -> dict[str, Any]:
+    async def _on_request(self, dctx: DispatchContext[TransportContext], method: str, params: Params) -> dict[str, Any]:
         return {} if method == "ping" else await self._handle_server_request(method, params)
 
-    async def _on_notify(
-        self, dctx: DispatchContext[TransportContext], method: str, params: Params
-    ) -> None:
+    async def _on_notify(self, dctx: DispatchContext[TransportContext], method: str, params: Params) -> None:
         meta = (params or {}).get("_meta")
         if isinstance(meta, Mapping) and SUBSCRIPTION_KEY in meta:
             # The SDK delivers it to the reader of the subscription.

@@ -36,9 +36,7 @@ RUNNING_PROCESSES: Final[dict[int, anyio.abc.Process]] = {}
 # Starts whose process may be running but is not in `RUNNING_PROCESSES` yet.
 _PENDING_STARTS: Final[set[object]] = set()
 _PIPE_ERRORS = (anyio.ClosedResourceError, anyio.BrokenResourceError, ConnectionError, OSError)
-MessageStreams = tuple[
-    MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]
-]
+MessageStreams = tuple[MemoryObjectReceiveStream[SessionMessage | Exception], MemoryObjectSendStream[SessionMessage]]
 
 
 class StderrTail:
@@ -77,12 +75,7 @@ class StderrTail:
 
 @asynccontextmanager
 async def run_child_process(
-    command: str,
-    args: Sequence[str],
-    *,
-    env: Mapping[str, str],
-    cwd: str | None,
-    stderr_tail: StderrTail,
+    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, stderr_tail: StderrTail
 ) -> AsyncIterator[MessageStreams]:
     """Start a server and yield its message streams; stop it and its children at the end."""
     stderr_tail.exit_code = None
@@ -95,9 +88,7 @@ async def run_child_process(
     )
     process = await start_process(opening)
     # No await before the tasks start: a cancellation there would leave the child running.
-    received, read = anyio.create_memory_object_stream[SessionMessage | Exception](
-        _BUFFERED_MESSAGES
-    )
+    received, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
     ended = anyio.Event()
     async with anyio.create_task_group() as tasks:
@@ -118,9 +109,7 @@ async def run_child_process(
 
 
 async def _read_stdout(
-    process: anyio.abc.Process,
-    received: MemoryObjectSendStream[SessionMessage | Exception],
-    ended: anyio.Event,
+    process: anyio.abc.Process, received: MemoryObjectSendStream[SessionMessage | Exception], ended: anyio.Event
 ) -> None:
     assert process.stdout
     line = bytearray()

@@ -163,11 +163,7 @@ class SubscriptionSync:
                 await change.wait()
 
     async def _forward_stream(
-        self,
-        uris: frozenset[str],
-        missed: frozenset[str],
-        scope: anyio.CancelScope,
-        opened: anyio.Event,
+        self, uris: frozenset[str], missed: frozenset[str], scope: anyio.CancelScope, opened: anyio.Event
     ) -> None:
         """Forward resource updates; reopen a lost stream and report all its resources as updated."""
         session, pause = self.connection.session, MIN_RETRY_SECONDS

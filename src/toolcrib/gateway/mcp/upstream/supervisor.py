@@ -25,12 +25,7 @@ from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
 from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import ServerUnavailable, ToolcribError
 from toolcrib.gateway.logs import Redactor
-from toolcrib.gateway.mcp.upstream.connection import (
-    UpstreamConnection,
-    describe_error,
-    describe_exit,
-    open_connection,
-)
+from toolcrib.gateway.mcp.upstream.connection import UpstreamConnection, describe_error, describe_exit, open_connection
 from toolcrib.gateway.mcp.upstream.in_flight import InFlightCaller, InFlightCalls
 from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
 from toolcrib.gateway.mcp.upstream.stdio import StderrTail
@@ -157,12 +152,7 @@ class UpstreamServer:
                 await self._back_off()
 
     async def request(
-        self,
-        method: str,
-        params: Mapping[str, Any] | None,
-        caller: InFlightCaller,
-        *,
-        may_retry: bool = False,
+        self, method: str, params: Mapping[str, Any] | None, caller: InFlightCaller, *, may_retry: bool = False
     ) -> dict[str, Any]:
         """Send a request on behalf of a client and return the result.
 
@@ -170,9 +160,7 @@ class UpstreamServer:
         is sent once more if the connection is lost.
         """
         if len(self.in_flight) >= MAX_IN_FLIGHT_CALLS:
-            raise ServerUnavailable(
-                f"{self.name} already has {MAX_IN_FLIGHT_CALLS:,} calls in flight; try again later"
-            )
+            raise ServerUnavailable(f"{self.name} already has {MAX_IN_FLIGHT_CALLS:,} calls in flight; try again later")
         for is_last in (not may_retry, True):
             is_retry = is_last and may_retry
             connection = await self.wait_connected(tolerated_failures=1 if is_retry else 0)
@@ -217,9 +205,7 @@ class UpstreamServer:
             while self.connection is None and self.failures <= allowed:
                 await self._attempt_finished.wait()
         if self.connection is None:
-            raise ServerUnavailable(
-                f"{self.name} is not reachable: {self.error or 'it is still starting'}"
-            )
+            raise ServerUnavailable(f"{self.name} is not reachable: {self.error or 'it is still starting'}")
         return self.connection
 
     def relist(self) -> None:
@@ -283,9 +269,7 @@ class UpstreamServer:
         falls_back = not (self._was_connected or self._use_handshake)
         falls_back = falls_back and self.config.protocol == "auto"
         self._use_handshake = (
-            falls_back
-            or (self._was_connected and self._use_handshake)
-            or self.config.protocol == "legacy"
+            falls_back or (self._was_connected and self._use_handshake) or self.config.protocol == "legacy"
         )
         return falls_back
 
@@ -300,9 +284,7 @@ class UpstreamServer:
 
     def _record_failure(self, error: BaseException) -> None:
         self.failures += 1
-        was_stable = (
-            self._was_connected and time.monotonic() - self._connected_at > MAX_RETRY_SECONDS
-        )
+        was_stable = self._was_connected and time.monotonic() - self._connected_at > MAX_RETRY_SECONDS
         self.recent_failures = 1 if was_stable else self.recent_failures + 1
         exit_code = self.stderr_tail.exit_code
         reason = describe_error(error) if exit_code is None else describe_exit(exit_code)
@@ -332,9 +314,7 @@ class UpstreamServer:
         if hint := connection.login_hint():
             raise ServerUnavailable(f"{self.name} is not reachable: {hint}") from None
         if error.error.message == HTTP_ERROR_MESSAGE:
-            raise ServerUnavailable(
-                f"{self.name} is not reachable: it answered with an HTTP error"
-            ) from None
+            raise ServerUnavailable(f"{self.name} is not reachable: it answered with an HTTP error") from None
         if error.error.code == CONNECTION_CLOSED:
             with anyio.move_on_after(1):
                 await connection.closed.wait()
@@ -346,9 +326,7 @@ class UpstreamServer:
         if connection.session.is_stateless and self.config.transport == "http":
             usable = (tool for tool in tools if not exceeds_size(tool, MAX_DEFINITION_BYTES))
             connection.session.set_header_arguments(usable)
-        listing = ServerListing(
-            tuple(tools), connection.instructions, connection.protocol, connection.server_info
-        )
+        listing = ServerListing(tuple(tools), connection.instructions, connection.protocol, connection.server_info)
         await self.on_listed(self.config, listing)
         self.is_listed = True
 
@@ -360,9 +338,7 @@ class UpstreamServer:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._watch_list_changes, connection)
             tasks.start_soon(self._relist_on_change, connection)
-            sync = SubscriptionSync(
-                connection, self.config, self.subscriptions, self._handle_notification
-            )
+            sync = SubscriptionSync(connection, self.config, self.subscriptions, self._handle_notification)
             tasks.start_soon(sync.run)
             closed = connection.closed
             while not (closed.is_set() or self._is_idle() or self.should_reconnect()):
@@ -425,9 +401,7 @@ class UpstreamServer:
             forward = self.in_flight.drop_when_busy(self.on_notification)
             await forward(self.name, method, params)
 
-    async def _handle_request(
-        self, method: str, params: Mapping[str, Any] | None
-    ) -> dict[str, Any]:
+    async def _handle_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         return await self.in_flight.forward_request(method, params, self.config.answer_seconds)
 
 
