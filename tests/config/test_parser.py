@@ -210,6 +210,10 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ({"toolSearch": {"maxToolLimit": 5}}, 'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?'),
         ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, scan"),
         (
+            {"toolSearch": {"learn": False}},
+            "toolSearch.learn: unknown key; learning from use was removed in version 0.2; delete this key",
+        ),
+        (
             {"toolSearch": {"maxToolsLimit": "many"}},
             "toolSearch.maxToolsLimit: must be an integer from 0 to 1,000,000, not a string",
         ),

@@ -11,7 +11,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from functools import lru_cache
-from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import JsonPath
@@ -62,11 +62,16 @@ def format_path(path: JsonPath) -> str:
     return text.removeprefix(".")
 
 
+_REMOVED_KEYS: Final = {"learn": "learning from use was removed in version 0.2; delete this key"}
+
+
 def unknown_name(path: JsonPath, what: str, name: str, known: Iterable[str]) -> InvalidSetting:
     """Return the error for an unknown name: it suggests the nearest known name or lists them all."""
     names = list(known)
     nearest = find_nearest_name(name, names)
-    if nearest:
+    if name in _REMOVED_KEYS:
+        hint = _REMOVED_KEYS[name]
+    elif nearest:
         hint = f'did you mean "{nearest}"?'
     elif names:
         hint = "known: " + ", ".join(sorted(names))
