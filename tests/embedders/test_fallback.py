@@ -9,6 +9,7 @@ from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.search.dense.embedder import Embedder
 from toolcrib.search.dense.index import DenseRanker
+from toolcrib.search.lexical.ranker import LexicalRanker
 
 CATALOG = Catalog([Tool("a", "send an email"), Tool("b", "read the weather"), Tool("c", "resize a picture")])
 FALLBACK_NOTES = ("the embedder is unavailable, so the fallback ranker was used",)
@@ -190,3 +191,13 @@ def test_warm_up_applies_to_the_active_ranker() -> None:
     engine, _, _ = _build_engine(primary, fallback)
     assert engine.warm_up() == 0
     assert (len(primary.read), fallback.read) == (2, [])
+
+
+def test_hits_of_a_fallback_without_vectors_are_not_grouped() -> None:
+    ranker = FallbackRanker(LexicalRanker(), DenseRanker(TopicEmbedder()))
+    engine = SearchEngine(
+        Catalog([Tool("a", "send mail", server="x"), Tool("b", "send a mail", server="y")]), {"l": ranker}
+    )
+    result = engine.search("send mail")
+    assert len(result) == 2
+    assert [group.best for group in engine.group_hits(result)] == list(result)

@@ -71,6 +71,7 @@ def test_stored_session_is_restored_unchanged() -> None:
         {},
         {"version": 7},
         {"version": 1, "shown": [{"x": 1}]},
+        Session().to_dict() | {"shown": ["a"]},
         Session().to_dict() | {"clock": "noon"},
         Session().reveal([A]).to_dict() | {"budget_tokens": "all"},
         Session().to_dict() | {"shown": [{"id": 7, "fingerprint": "x", "tokens": 1, "used": 1}]},
