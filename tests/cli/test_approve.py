@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from toolcrib.cli.approve import list_pending_tools
+from toolcrib.cli.gateway.approve import list_pending_tools
 from toolcrib.cli.main import toolcrib
 from toolcrib.safety.pinning import compare_with_pins, compute_fingerprint, update_pins
 from toolcrib.storage import open_store

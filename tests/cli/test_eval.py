@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.embedders.scripted import WordEmbedder
-from toolcrib.cli.eval_report import result_to_json
+from toolcrib.cli.catalog.eval_report import result_to_json
 from toolcrib.cli.main import toolcrib
 from toolcrib.cli.printing import truncate
 from toolcrib.embedders.cache import VectorStore
@@ -133,7 +133,7 @@ def test_pool_is_added_without_duplicates(office: Path) -> None:
 
 def test_tool_vectors_are_cached_in_a_file(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = tmp_path / "vectors.db"
-    monkeypatch.setattr("toolcrib.cli.eval.DEFAULT_ENCODER", DefaultEncoder())
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.DEFAULT_ENCODER", DefaultEncoder())
     first = evaluate(office, "--vectors", vectors, "--json")
     assert vectors.is_file()
     encode = TransformerEncoder.encode
@@ -143,7 +143,7 @@ def test_tool_vectors_are_cached_in_a_file(office: Path, tmp_path: Path, monkeyp
         return encode(self, texts)
 
     monkeypatch.setattr(TransformerEncoder, "encode", encode_queries_only)
-    monkeypatch.setattr("toolcrib.cli.eval.DEFAULT_ENCODER", DefaultEncoder())
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.DEFAULT_ENCODER", DefaultEncoder())
     again = evaluate(office, "--vectors", vectors, "--json")
     assert (first.exit_code, again.exit_code) == (0, 0)
     assert json.loads(again.stdout)["sets"][0]["set"] == "office"
@@ -157,7 +157,7 @@ class _ScriptedEncoder(WordEmbedder):
 def test_damaged_vectors_are_reported_and_replaced(
     office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("toolcrib.cli.eval.DEFAULT_ENCODER", _ScriptedEncoder())
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.DEFAULT_ENCODER", _ScriptedEncoder())
     vectors = tmp_path / "vectors.db"
     evaluate(office, "--vectors", vectors)
     with closing(sqlite3.connect(vectors)) as connection, connection:
@@ -169,7 +169,7 @@ def test_damaged_vectors_are_reported_and_replaced(
 
 
 def test_unwritable_vector_file_is_reported(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.cli.eval.DEFAULT_ENCODER", _ScriptedEncoder())
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.DEFAULT_ENCODER", _ScriptedEncoder())
     vectors = tmp_path / "vectors.db"
     VectorStore(vectors)
     with closing(sqlite3.connect(vectors)) as connection:
@@ -224,7 +224,7 @@ def test_metrics_are_printed_if_the_dump_fails(office: Path, tmp_path: Path, mon
     def fail(path: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("toolcrib.cli.eval.write_file_atomically", fail)
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.write_file_atomically", fail)
     output = evaluate(office, "--dump", dump, "--mode", "lexical")
     assert output.exit_code == 1
     assert "nDCG@10" in output.stdout
@@ -271,7 +271,7 @@ def test_dump_interrupted_while_rendering_keeps_the_previous_file(
             raise KeyboardInterrupt
         return result_to_json(name, mode, result)
 
-    monkeypatch.setattr("toolcrib.cli.eval.result_to_json", interrupt_at_third)
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.result_to_json", interrupt_at_third)
     assert evaluate(office, "--dump", dump, "--mode", "lexical").exit_code == 130
     assert dump.read_bytes() == before
 
@@ -354,11 +354,11 @@ def test_progress_bar_on_a_terminal(office: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("click.progressbar", record)
     assert evaluate(office, "--mode", "lexical").exit_code == 0
     assert bars == []
-    monkeypatch.setattr("toolcrib.cli.eval.is_terminal", lambda: True)
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.is_terminal", lambda: True)
     output = evaluate(office, "--mode", "lexical")
     assert (bars[0]["length"], bars[0]["label"]) == (4, "office lexical")
     for columns, label in ((48, "office…"), (30, None)):
-        monkeypatch.setattr("toolcrib.cli.eval.terminal_width", lambda columns=columns: columns)
+        monkeypatch.setattr("toolcrib.cli.catalog.eval.terminal_width", lambda columns=columns: columns)
         evaluate(office, "--mode", "lexical")
         assert bars[-1]["label"] == label
     assert f"{'  hit@1':36}100.0" in output.stdout

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from toolcrib import Catalog, Tool
-from toolcrib.cli.eval_report import means_to_json, result_to_json, summary_to_json
+from toolcrib.cli.catalog.eval_report import means_to_json, result_to_json, summary_to_json
 from toolcrib.evaluation.eval_set import EvalQuery, build_targets
 from toolcrib.evaluation.runner import EvalResult, build_engine, run_queries
 from toolcrib.evaluation.summary import summarize

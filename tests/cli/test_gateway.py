@@ -220,6 +220,6 @@ def test_doctor_without_problems(tmp_path: Path) -> None:
 
 
 def test_gateway_commands_do_not_import_numpy_early() -> None:
-    script = "import sys, toolcrib.cli.stdio, toolcrib.cli.serve; print('numpy' in sys.modules)"
+    script = "import sys, toolcrib.cli.gateway.stdio, toolcrib.cli.gateway.serve; print('numpy' in sys.modules)"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert result.stdout == "False\n", result.stderr

@@ -129,7 +129,7 @@ def test_interrupt_inside_a_command_exits_with_130(monkeypatch: pytest.MonkeyPat
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("toolcrib.cli.tools.open_catalog", interrupt)
+    monkeypatch.setattr("toolcrib.cli.catalog.tools.open_catalog", interrupt)
     assert CliRunner().invoke(toolcrib, ["tools"]).exit_code == 130
 
 

@@ -214,7 +214,7 @@ def test_similar_tools_of_other_servers_are_grouped(tmp_path: Path) -> None:
 
 
 def test_many_hits_are_not_grouped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.cli.search.MAX_GROUPED_HITS", 1)
+    monkeypatch.setattr("toolcrib.cli.catalog.search.MAX_GROUPED_HITS", 1)
     twins = [{"name": "pay", "server": name, "description": "Pay a bill."} for name in "ab"]
     path = tmp_path / "tools.json"
     path.write_text(json.dumps(twins))

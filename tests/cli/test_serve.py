@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from toolcrib.cli.serve import UNACKNOWLEDGED_SECONDS, bind_socket, print_client_setup
+from toolcrib.cli.gateway.serve import UNACKNOWLEDGED_SECONDS, bind_socket, print_client_setup
 from toolcrib.config.settings import ApiKey, AuthConfig, GatewayConfig, HttpConfig, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import InvalidConfig
 

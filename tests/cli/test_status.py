@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from toolcrib.cli import status
+from toolcrib.cli.gateway import status
 from toolcrib.cli.main import toolcrib
 
 SERVER = {

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from toolcrib.cli.config import build_config_schema
+from toolcrib.cli.gateway.config import build_config_schema
 from toolcrib.config.fields import list_settings
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
 from toolcrib.config.settings import (

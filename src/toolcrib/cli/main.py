@@ -17,18 +17,18 @@ from toolcrib.errors import ToolcribError
 # The module and the first line of the help text of each command. The help texts are repeated here so
 # that `toolcrib --help` does not import all commands; a test compares them.
 _COMMANDS = {
-    "approve": ("toolcrib.cli.approve", "List changed tools and approve them."),
-    "config": ("toolcrib.cli.config", "Find, check and describe toolcrib.json."),
-    "demo": ("toolcrib.cli.demo", "Show tool search on a small catalog."),
-    "doctor": ("toolcrib.cli.doctor", "Find problems in toolcrib.json and suggest fixes."),
-    "eval": ("toolcrib.cli.eval", "Measure how well search finds the right tools."),
-    "import": ("toolcrib.cli.import_servers", "Import the servers of your MCP clients into toolcrib.json."),
-    "login": ("toolcrib.cli.login", "Log in to a server that uses OAuth."),
-    "search": ("toolcrib.cli.search", "Search for tools."),
-    "serve": ("toolcrib.cli.serve", "Serve MCP and the LLM APIs over HTTP."),
-    "status": ("toolcrib.cli.status", "Show the state of a running gateway."),
-    "stdio": ("toolcrib.cli.stdio", "Serve MCP on standard input and output."),
-    "tools": ("toolcrib.cli.tools", "List the tools of a catalog."),
+    "approve": ("toolcrib.cli.gateway.approve", "List changed tools and approve them."),
+    "config": ("toolcrib.cli.gateway.config", "Find, check and describe toolcrib.json."),
+    "demo": ("toolcrib.cli.catalog.demo", "Show tool search on a small catalog."),
+    "doctor": ("toolcrib.cli.gateway.doctor", "Find problems in toolcrib.json and suggest fixes."),
+    "eval": ("toolcrib.cli.catalog.eval", "Measure how well search finds the right tools."),
+    "import": ("toolcrib.cli.gateway.import_servers", "Import the servers of your MCP clients into toolcrib.json."),
+    "login": ("toolcrib.cli.gateway.login", "Log in to a server that uses OAuth."),
+    "search": ("toolcrib.cli.catalog.search", "Search for tools."),
+    "serve": ("toolcrib.cli.gateway.serve", "Serve MCP and the LLM APIs over HTTP."),
+    "status": ("toolcrib.cli.gateway.status", "Show the state of a running gateway."),
+    "stdio": ("toolcrib.cli.gateway.stdio", "Serve MCP on standard input and output."),
+    "tools": ("toolcrib.cli.catalog.tools", "List the tools of a catalog."),
 }
 _EXIT_INTERRUPTED = 130
 # Commands that start child processes while they search.

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import click
 
-from toolcrib.cli.gateway import config_option, configure_logging, json_log_option, load_config_or_demo, require_gateway
+from toolcrib.cli.gateway.launch import (
+    config_option,
+    configure_logging,
+    json_log_option,
+    load_config_or_demo,
+    require_gateway,
+)
 
 
 @click.command("stdio")

@@ -7,7 +7,7 @@ from typing import Final
 
 import click
 
-from toolcrib.cli.gateway import config_option, configure_logging, require_gateway
+from toolcrib.cli.gateway.launch import config_option, configure_logging, require_gateway
 from toolcrib.cli.printing import print_note
 from toolcrib.config.fields import find_nearest_name
 from toolcrib.config.loader import load_config, require_config_path

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from toolcrib.cli.gateway import config_option, configure_logging, print_started, require_gateway
+from toolcrib.cli.gateway.launch import config_option, configure_logging, print_started, require_gateway
 from toolcrib.cli.printing import format_count, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.config.checks import ConfigFinding, check_config, find_unset_variables
 from toolcrib.config.fields import collect_required_variables

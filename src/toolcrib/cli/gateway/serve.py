@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from toolcrib.cli.gateway import (
+from toolcrib.cli.gateway.launch import (
     build_base_url,
     config_option,
     configure_logging,

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import click
 
-from toolcrib.cli.gateway import config_option
+from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import ToolTable, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.config.clients.file_writes import check_writable, replace_file
 from toolcrib.config.clients.importing import (

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
+from toolcrib.cli.catalog.search import catalog_option, offset_option, open_catalog, where_options
 from toolcrib.cli.printing import ToolTable, format_count, json_option, print_json, sanitize, wrap
-from toolcrib.cli.search import catalog_option, offset_option, open_catalog, where_options
 from toolcrib.core.tool import Tool
 from toolcrib.search.filters import Where
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from toolcrib.cli.gateway import config_option
+from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 from toolcrib.config.fields import SettingField, list_settings
 from toolcrib.config.loader import CONFIG_VARIABLE, list_config_paths, load_config, require_config_path

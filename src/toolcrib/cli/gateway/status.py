@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import click
 
-from toolcrib.cli.gateway import build_base_url, config_option
+from toolcrib.cli.gateway.launch import build_base_url, config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 from toolcrib.config.loader import find_config_path, load_config
 from toolcrib.config.server_entry import check_url

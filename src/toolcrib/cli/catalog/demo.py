@@ -8,8 +8,8 @@ from importlib.resources import files
 
 import click
 
+from toolcrib.cli.catalog.search import load_demo_catalog
 from toolcrib.cli.printing import ToolTable, format_reasons, wrap
-from toolcrib.cli.search import load_demo_catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.results import SearchResult

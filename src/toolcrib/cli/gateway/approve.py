@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.gateway import config_option
+from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json
 from toolcrib.config.loader import find_config_path, load_config
 from toolcrib.config.settings import GatewayConfig, resolve_store_url

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from toolcrib.cli.eval_report import (
+from toolcrib.cli.catalog.eval_report import (
     means_to_json,
     print_legend,
     print_means,

@@ -1,0 +1,1 @@
+"""Commands that run, configure or ask a gateway."""
