@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage import open_store
+from toolcrib.storage import llm_usage, open_store
+from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.store import ServerManifest, Store, ToolUsage, ToolUsageTotal
 
 DEFINITION = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
@@ -219,3 +220,19 @@ def test_url_locates_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     open_store("sqlite:///:memory:").close()
     assert {path.name for path in tmp_path.glob("*.db")} == {"here.db", "there.db", "home.db"}
     assert (tmp_path / "here.db").stat().st_mode & 0o077 == 0
+
+
+def test_llm_usage_is_added_per_day_key_and_model_and_the_oldest_days_are_deleted(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = LlmUsage("2026-11-16", "ann", "opus", 1, 100, 20, 60, 5)
+    other_day = LlmUsage("2026-11-17", "ann", "opus", 1, 1, 1, 1, 1)
+    store.add_llm_usage([first, other_day, first])
+    store.add_llm_usage([first])
+    total = LlmUsage("2026-11-16", "ann", "opus", 3, 300, 60, 180, 15)
+    assert store.list_llm_usage() == [total, other_day]
+    assert store.list_llm_usage("2026-11-17") == [other_day]
+    monkeypatch.setattr(llm_usage, "MAX_USAGE_ROWS", 2)
+    newest = LlmUsage("2026-11-18", "bob", "haiku", 1)
+    store.add_llm_usage([newest])
+    assert store.list_llm_usage() == [other_day, newest]

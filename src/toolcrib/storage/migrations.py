@@ -30,4 +30,10 @@ _VERSION_2: Final = (
 # Learning from use was removed in 0.2.
 _VERSION_3: Final = ("DROP TABLE lessons", "DROP TABLE lessons_state")
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4: Final = (
+    "CREATE TABLE llm_usage (day TEXT NOT NULL, key TEXT NOT NULL, model TEXT NOT NULL, "
+    "requests INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL, "
+    "cached_tokens INTEGER NOT NULL, saved_tokens INTEGER NOT NULL, PRIMARY KEY (day, key, model)) WITHOUT ROWID",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)

@@ -30,6 +30,7 @@ from toolcrib.files.sqlite_file import (
 )
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage.file_lock import FileLock
+from toolcrib.storage.llm_usage import LlmUsage, add_usage, read_usage
 from toolcrib.storage.migrations import MIGRATIONS
 from toolcrib.storage.store import (
     MAX_COUNTERS,
@@ -266,6 +267,14 @@ class SqliteStore:
         """Return all counters by name."""
         query = "SELECT name, amount FROM counters ORDER BY name"
         return self._run(lambda connection: dict(connection.execute(query).fetchall()))
+
+    def add_llm_usage(self, rows: Iterable[LlmUsage]) -> None:
+        """Add requests and tokens to the rows of their day, key and model."""
+        self._write(lambda connection: add_usage(connection, rows))
+
+    def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
+        """Return the usage from a day on, sorted by day, key and model."""
+        return self._run(lambda connection: read_usage(connection, since_day))
 
     def close(self) -> None:
         """Close the store."""

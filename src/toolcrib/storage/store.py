@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.safety.pinning import Pin
+from toolcrib.storage.llm_usage import LlmUsage
 
 # The limits of a store. Where a limit is reached, the oldest rows are deleted first.
 MAX_USED_TOOLS: Final = 50_000
@@ -59,7 +60,7 @@ class ToolUsageTotal:
 
 
 class Store(Protocol):
-    """Keeps manifests, pins, usage totals and counters."""
+    """Keeps manifests, pins, usage totals, counters and the token usage of LLMs."""
 
     @property
     def notice(self) -> str:
@@ -107,6 +108,12 @@ class Store(Protocol):
 
     def get_stats(self) -> dict[str, int]:
         """Return all counters by name."""
+
+    def add_llm_usage(self, rows: Iterable[LlmUsage]) -> None:
+        """Add requests and tokens to the rows of their day, key and model."""
+
+    def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
+        """Return the usage from a day on, sorted by day, key and model."""
 
     def close(self) -> None:
         """Close the store."""

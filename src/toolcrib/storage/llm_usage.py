@@ -1,0 +1,67 @@
+"""Token usage of the LLM gateway per day, API key and model, and its table in a store."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+# Over this number of rows, those of the oldest days are deleted.
+MAX_USAGE_ROWS: Final = 100_000
+
+_FIELDS: Final = "day, key, model, requests, input_tokens, output_tokens, cached_tokens, saved_tokens"
+_ADD: Final = (
+    f"INSERT INTO llm_usage ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+    "ON CONFLICT (day, key, model) DO UPDATE SET requests = requests + excluded.requests, "
+    "input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens, "
+    "cached_tokens = cached_tokens + excluded.cached_tokens, saved_tokens = saved_tokens + excluded.saved_tokens"
+)
+_PRUNE: Final = (
+    "DELETE FROM llm_usage WHERE (day, key, model) IN "
+    "(SELECT day, key, model FROM llm_usage ORDER BY day DESC, key, model LIMIT -1 OFFSET ?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LlmUsage:
+    """Requests and tokens of one API key and one model on one day in UTC (`2026-11-17`).
+
+    `input_tokens` includes `cached_tokens`, which were read from the provider's prompt cache.
+    `saved_tokens` estimates the tokens of the tools that were not sent.
+    """
+
+    day: str
+    key: str
+    model: str
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+    saved_tokens: int = 0
+
+
+def add_usage(connection: sqlite3.Connection, rows: Iterable[LlmUsage]) -> None:
+    """Add amounts to the rows of the table."""
+    connection.executemany(_ADD, [_to_row(usage) for usage in rows])
+    if connection.execute("SELECT count(*) FROM llm_usage").fetchone()[0] > MAX_USAGE_ROWS:
+        connection.execute(_PRUNE, (MAX_USAGE_ROWS,))
+
+
+def read_usage(connection: sqlite3.Connection, since_day: str) -> list[LlmUsage]:
+    """Return the rows from a day on, sorted by day, key and model."""
+    query = f"SELECT {_FIELDS} FROM llm_usage WHERE day >= ? ORDER BY day, key, model"
+    return [LlmUsage(*row) for row in connection.execute(query, (since_day,))]
+
+
+def _to_row(usage: LlmUsage) -> tuple[object, ...]:
+    return (
+        usage.day,
+        usage.key,
+        usage.model,
+        usage.requests,
+        usage.input_tokens,
+        usage.output_tokens,
+        usage.cached_tokens,
+        usage.saved_tokens,
+    )
