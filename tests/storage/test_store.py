@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from threading import Thread
 from typing import Any
 
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 
 from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage import llm_usage, open_store
+from toolcrib.storage import llm_usage, open_store, results
 from toolcrib.storage.llm_usage import LlmUsage
+from toolcrib.storage.results import StoredResult
 from toolcrib.storage.store import ServerManifest, Store, ToolUsage, ToolUsageTotal
 
 DEFINITION = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
@@ -236,3 +238,38 @@ def test_llm_usage_is_added_per_day_key_and_model_and_the_oldest_days_are_delete
     newest = LlmUsage("2026-11-18", "bob", "haiku", 1)
     store.add_llm_usage([newest])
     assert store.list_llm_usage() == [other_day, newest]
+
+
+def test_result_is_read_only_by_its_owner_until_it_expires(store: Store) -> None:
+    result = StoredResult("res_1", "ann", "mail___list", "row \ud800 é\n" * 1000, created=10.0, expires=20.0)
+    store.put_result(result, max_bytes=10**6)
+    assert store.get_result("res_1", "ann", now=19.0) == result
+    assert store.get_result("res_1", "bob", now=19.0) is None
+    assert store.get_result("res_2", "ann", now=19.0) is None
+    assert store.get_result("res_1", "ann", now=20.0) is None
+    store.put_result(StoredResult("res_2", "bob", "mail___list", "x", created=30.0, expires=40.0), max_bytes=10**6)
+    assert store.count_results()[0] == 1
+
+
+def test_oldest_results_are_deleted_over_the_limit_of_bytes(store: Store) -> None:
+    random = Random(7)
+    for number in range(5):
+        text = "".join(random.choices("abcdefghijklmnop", k=4000))
+        result = StoredResult(f"res_{number}", "ann", "t", text, created=float(number), expires=99.0)
+        store.put_result(result, max_bytes=5000)
+    kept = [number for number in range(5) if store.get_result(f"res_{number}", "ann", now=5.0)]
+    assert kept == [3, 4]
+    count, size = store.count_results()
+    assert count == 2
+    assert size <= 5000
+
+
+def test_owner_with_many_results_does_not_delete_those_of_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "MAX_RESULTS_PER_OWNER", 3)
+    store.put_result(StoredResult("bob", "bob", "t", "x", created=0.0, expires=99.0), max_bytes=10**6)
+    for number in range(6):
+        store.put_result(
+            StoredResult(f"{number}", "ann", "t", "x", created=1.0 + number, expires=99.0), max_bytes=10**6
+        )
+    assert store.get_result("bob", "bob", now=9.0)
+    assert [n for n in range(6) if store.get_result(f"{n}", "ann", now=9.0)] == [3, 4, 5]

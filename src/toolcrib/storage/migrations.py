@@ -36,4 +36,12 @@ _VERSION_4: Final = (
     "cached_tokens INTEGER NOT NULL, saved_tokens INTEGER NOT NULL, PRIMARY KEY (day, key, model)) WITHOUT ROWID",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5: Final = (
+    "CREATE TABLE results (handle TEXT PRIMARY KEY, owner TEXT NOT NULL, tool TEXT NOT NULL, body BLOB NOT NULL, "
+    "created REAL NOT NULL, expires REAL NOT NULL)",
+    "CREATE INDEX results_by_owner ON results (owner, created)",
+    "CREATE INDEX results_by_time ON results (created)",
+    "CREATE INDEX results_by_expiry ON results (expires)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)

@@ -32,6 +32,7 @@ from toolcrib.safety.pinning import Pin
 from toolcrib.storage.file_lock import FileLock
 from toolcrib.storage.llm_usage import LlmUsage, add_usage, read_usage
 from toolcrib.storage.migrations import MIGRATIONS
+from toolcrib.storage.results import StoredResult, count_results, read_result, write_result
 from toolcrib.storage.store import (
     MAX_COUNTERS,
     MAX_PINS_PER_SERVER,
@@ -275,6 +276,18 @@ class SqliteStore:
     def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
         """Return the usage from a day on, sorted by day, key and model."""
         return self._run(lambda connection: read_usage(connection, since_day))
+
+    def put_result(self, result: StoredResult, max_bytes: int) -> None:
+        """Store a large tool result; delete expired results, and the oldest over the limits."""
+        self._write(lambda connection: write_result(connection, result, max_bytes), durable=True)
+
+    def get_result(self, handle: str, owner: str, now: float) -> StoredResult | None:
+        """Return an owner's result, or None if there is none or it has expired."""
+        return self._run(lambda connection: read_result(connection, handle, owner, now))
+
+    def count_results(self) -> tuple[int, int]:
+        """Return the number of stored results and their compressed bytes."""
+        return self._run(count_results)
 
     def close(self) -> None:
         """Close the store."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage.llm_usage import LlmUsage
+from toolcrib.storage.results import StoredResult
 
 # The limits of a store. Where a limit is reached, the oldest rows are deleted first.
 MAX_USED_TOOLS: Final = 50_000
@@ -114,6 +115,15 @@ class Store(Protocol):
 
     def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
         """Return the usage from a day on, sorted by day, key and model."""
+
+    def put_result(self, result: StoredResult, max_bytes: int) -> None:
+        """Store a large tool result; delete expired results, and the oldest over the limits."""
+
+    def get_result(self, handle: str, owner: str, now: float) -> StoredResult | None:
+        """Return an owner's result, or None if there is none or it has expired."""
+
+    def count_results(self) -> tuple[int, int]:
+        """Return the number of stored results and their compressed bytes."""
 
     def close(self) -> None:
         """Close the store."""

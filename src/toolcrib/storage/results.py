@@ -1,0 +1,88 @@
+"""Large tool results that a gateway keeps for later reads, and their table in a store."""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from dataclasses import dataclass
+from typing import Final
+
+# Over these limits, the oldest results are deleted: first those of the same owner, then of all.
+MAX_RESULTS_PER_OWNER: Final = 1_000
+MAX_STORED_RESULTS: Final = 10_000
+MAX_RESULT_TEXT_BYTES: Final = 64 * 1024 * 1024
+
+_COMPRESSION_LEVEL: Final = 1
+_PRUNE_OWNER: Final = (
+    "DELETE FROM results WHERE handle IN (SELECT handle FROM results WHERE owner = ? "
+    "ORDER BY created DESC, handle LIMIT -1 OFFSET ?)"
+)
+_PRUNE_COUNT: Final = (
+    "DELETE FROM results WHERE handle IN (SELECT handle FROM results ORDER BY created DESC, handle LIMIT -1 OFFSET ?)"
+)
+_PRUNE_BYTES: Final = (
+    "DELETE FROM results WHERE handle IN (SELECT handle FROM (SELECT handle, "
+    "sum(length(body)) OVER (ORDER BY created DESC, handle) AS total FROM results) WHERE total > ?)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """The text of a large tool result; only its owner can read it, until it expires."""
+
+    handle: str
+    owner: str
+    tool: str
+    text: str
+    created: float
+    expires: float
+
+
+def write_result(connection: sqlite3.Connection, result: StoredResult, max_bytes: int) -> None:
+    """Store a result, and delete expired ones and the oldest ones over the limits.
+
+    `max_bytes` limits the compressed size of all results. The new result is always kept.
+    """
+    body = zlib.compress(result.text.encode("utf-8", "surrogatepass"), _COMPRESSION_LEVEL)
+    connection.execute(
+        "INSERT OR REPLACE INTO results (handle, owner, tool, body, created, expires) VALUES (?, ?, ?, ?, ?, ?)",
+        (result.handle, result.owner, result.tool, body, result.created, result.expires),
+    )
+    delete_expired(connection, result.created)
+    connection.execute(_PRUNE_OWNER, (result.owner, MAX_RESULTS_PER_OWNER))
+    connection.execute(_PRUNE_COUNT, (MAX_STORED_RESULTS,))
+    connection.execute(_PRUNE_BYTES, (max(max_bytes, len(body)),))
+
+
+def read_result(connection: sqlite3.Connection, handle: str, owner: str, now: float) -> StoredResult | None:
+    """Return an owner's result, or None if there is none or it has expired."""
+    row = connection.execute(
+        "SELECT tool, body, created, expires FROM results WHERE handle = ? AND owner = ? AND expires > ?",
+        (handle, owner, now),
+    ).fetchone()
+    if row is None:
+        return None
+    tool, body, created, expires = row
+    return StoredResult(handle, owner, tool, _decompress(body), created, expires)
+
+
+def delete_expired(connection: sqlite3.Connection, now: float) -> None:
+    """Delete the expired results."""
+    connection.execute("DELETE FROM results WHERE expires <= ?", (now,))
+
+
+def count_results(connection: sqlite3.Connection) -> tuple[int, int]:
+    """Return the number of results and their compressed bytes."""
+    count, size = connection.execute("SELECT count(*), coalesce(sum(length(body)), 0) FROM results").fetchone()
+    return int(count), int(size)
+
+
+def _decompress(body: bytes) -> str:
+    try:
+        decompressor = zlib.decompressobj()
+        text = decompressor.decompress(body, MAX_RESULT_TEXT_BYTES)
+        if not decompressor.eof:
+            raise ValueError("cut off")
+        return text.decode("utf-8", "surrogatepass")
+    except (zlib.error, ValueError, TypeError) as error:
+        raise sqlite3.DatabaseError(f"malformed value: {error} in a stored result") from error
