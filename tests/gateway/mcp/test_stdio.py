@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from tests.gateway.serving import environment, server_entry
 from tests.support.gateway_process import stdio_command, write_config
+from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -82,3 +84,17 @@ def test_client_that_stops_reading_is_not_an_error(command: list[str]) -> None:
         process.stdin.write(encode_lines(INITIALIZED, LIST_TOOLS))
         process.stdin.close()
         assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="lines are limited on pipes of the event loop")
+def test_message_without_end_closes_the_connection(command: list[str]) -> None:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment()
+    ) as process:
+        assert process.stdin and process.stderr
+        megabyte = b" " * (1 << 20)
+        with suppress(BrokenPipeError):
+            for _ in range(3 * MAX_LINE_BYTES // len(megabyte)):
+                process.stdin.write(megabyte)
+            process.stdin.close()
+        assert b"more than 64 MiB" in process.stderr.read()

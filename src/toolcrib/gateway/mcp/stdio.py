@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-from typing import Final
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, cast
 
 import anyio
 from mcp.server.stdio import stdio_server
 
 from toolcrib.gateway.mcp.gateway import run_and_log_errors, run_gateway
+from toolcrib.gateway.mcp.server.standard_pipes import open_standard_pipes
 from toolcrib.gateway.mcp.upstream.stdio import kill_all_processes, wait_for_pending_starts
 from toolcrib.hub.hub import Hub
 
@@ -23,13 +25,22 @@ async def serve_stdio(hub: Hub, profile: str | None) -> None:
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(_exit_on_signal, hub)
         try:
-            async with run_gateway(hub, lambda ctx: profile) as router, stdio_server() as (read, write):
+            async with run_gateway(hub, lambda ctx: profile) as router, _open_streams() as (read, write):
                 server = router.server
                 await server.run(read, write, server.create_initialization_options())
         except* BrokenPipeError:
             # The client closed its end before it read every response.
             pass
         tasks.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _open_streams() -> AsyncIterator[tuple[Any, Any]]:
+    async with open_standard_pipes() as pipes:
+        # The SDK uses only the iteration, `write` and `flush` of a file.
+        stdin, stdout = cast(tuple[Any, Any], pipes or (None, None))
+        async with stdio_server(stdin, stdout) as streams:
+            yield streams
 
 
 async def _exit_on_signal(hub: Hub) -> None:
@@ -48,5 +59,5 @@ async def _exit_on_signal(hub: Hub) -> None:
             # Wait for processes that were being spawned. No await follows, so none can be added.
             await wait_for_pending_starts(_SPAWN_WAIT_SECONDS)
             kill_all_processes()
-            # A thread blocks on standard input; a normal exit would wait for it.
+            # Where standard input is not a pipe, a thread blocks on it, and a normal exit would wait for it.
             os._exit(0)
