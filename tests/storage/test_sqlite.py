@@ -15,7 +15,7 @@ import pytest
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage import sqlite as sqlite_store
+from toolcrib.storage import sqlite_database
 from toolcrib.storage.sqlite import SqliteStore
 from toolcrib.storage.store import ServerManifest, ToolUsage
 
@@ -286,7 +286,7 @@ def test_full_or_read_only_database_is_reported(path: str, monkeypatch: pytest.M
         connections.append(open_connection(path, any_thread=any_thread))
         return connections[-1]
 
-    monkeypatch.setattr(sqlite_store, "open_connection", open_and_record)
+    monkeypatch.setattr(sqlite_database, "open_connection", open_and_record)
     with closing(SqliteStore(path)) as store:
         (connection,) = connections
         connection.execute("PRAGMA max_page_count = 1")

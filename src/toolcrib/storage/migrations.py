@@ -44,4 +44,27 @@ _VERSION_5: Final = (
     "CREATE INDEX results_by_expiry ON results (expires)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
+_VERSION_6: Final = (
+    "CREATE TABLE audit (id INTEGER PRIMARY KEY AUTOINCREMENT, at REAL NOT NULL, action TEXT NOT NULL, "
+    "outcome TEXT NOT NULL, key_name TEXT NOT NULL, user_name TEXT NOT NULL, profile TEXT NOT NULL, "
+    "client TEXT NOT NULL, session TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, "
+    "seconds REAL NOT NULL, request_bytes INTEGER NOT NULL, result_bytes INTEGER NOT NULL, "
+    "request_id TEXT NOT NULL, details TEXT NOT NULL)",
+    "CREATE INDEX audit_by_time ON audit (at)",
+    "CREATE INDEX audit_by_session ON audit (session, id) WHERE session <> ''",
+    "CREATE TABLE time_series (resolution INTEGER NOT NULL, start INTEGER NOT NULL, client TEXT NOT NULL, "
+    "name TEXT NOT NULL, amount INTEGER NOT NULL, PRIMARY KEY (resolution, start, client, name)) WITHOUT ROWID",
+    "CREATE TABLE api_keys (id TEXT PRIMARY KEY, hash TEXT NOT NULL UNIQUE, name TEXT NOT NULL, profile TEXT, "
+    "created_at REAL NOT NULL, created_by TEXT NOT NULL)",
+    "CREATE TABLE key_usage (hash TEXT PRIMARY KEY, requests INTEGER NOT NULL, last_used REAL NOT NULL)",
+    "CREATE TABLE access_profiles (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_at REAL NOT NULL)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
+    _VERSION_1,
+    _VERSION_2,
+    _VERSION_3,
+    _VERSION_4,
+    _VERSION_5,
+    _VERSION_6,
+)

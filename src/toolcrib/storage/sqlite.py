@@ -1,38 +1,18 @@
-"""A store in a SQLite file, which several processes may share, or in memory.
-
-The store keeps one connection open, which threads use in turn. Closing the last connection of a
-file writes its log back, so a connection per call would make every write wait for the disk.
-"""
+"""A store in a SQLite file, which several processes may share, or in memory."""
 
 from __future__ import annotations
 
 import json
-import logging
-import os
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
-from pathlib import Path
-from threading import RLock
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
 from toolcrib.errors import InvalidStore
-from toolcrib.files.sqlite_file import (
-    IN_MEMORY,
-    SqliteFileType,
-    is_corruption_error,
-    is_text_file,
-    migrate_file,
-    move_aside,
-    open_connection,
-    query_int,
-    transaction,
-)
+from toolcrib.files.sqlite_file import query_int
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage.file_lock import FileLock
 from toolcrib.storage.llm_usage import LlmUsage, add_usage, read_usage
-from toolcrib.storage.migrations import MIGRATIONS
 from toolcrib.storage.results import StoredResult, count_results, read_result, write_result
+from toolcrib.storage.sqlite_database import SqliteDatabase
 from toolcrib.storage.store import (
     MAX_COUNTERS,
     MAX_PINS_PER_SERVER,
@@ -47,17 +27,7 @@ from toolcrib.storage.store import (
 # The usage table is pruned once per this many calls, so it can exceed its limit by that much.
 PRUNE_INTERVAL: Final = 256
 
-_FILE_TYPE: Final = SqliteFileType(
-    # "crbs" in ASCII.
-    application_id=0x63726273,
-    migrations=MIGRATIONS,
-    error_type=InvalidStore,
-    recovery_note="tools are then trusted again on first use",
-)
-_LOG: Final = logging.getLogger("toolcrib.storage")
 _PIN_FIELDS: Final = "tool, fingerprint, definition, state, first_seen, candidate, candidate_fingerprint"
-
-T = TypeVar("T")
 
 
 class SqliteStore:
@@ -68,27 +38,18 @@ class SqliteStore:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
-        self._lock = RLock()
-        self._notice = ""
-        self._connection: sqlite3.Connection | None = None
-        self._file_lock: FileLock | None = None
-        self._file_identity: tuple[int, int] | None = None
-        self._in_use_elsewhere = False
-        self._closed = False
+        self._database = SqliteDatabase(path)
         self._calls_since_prune = PRUNE_INTERVAL
-        try:
-            self.get_revision()
-        except BaseException:
-            self._close_connection()
-            if self._file_lock is not None:
-                self._file_lock.remove()
-            raise
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return self._database.path
 
     @property
     def notice(self) -> str:
         """A notice for the operator, such as a damaged file that was moved; empty if none."""
-        return self._notice
+        return self._database.notice
 
     def get_manifest(self, server: str) -> ServerManifest | None:
         """Return a server's manifest."""
@@ -123,7 +84,7 @@ class SqliteStore:
                 (MAX_SERVERS,),
             )
 
-        self._write(write, durable=True)
+        self._database.write(write, durable=True)
 
     def forget_server(self, server: str) -> None:
         """Delete a server's manifest and pins; its tools are trusted on first use again."""
@@ -133,7 +94,7 @@ class SqliteStore:
             connection.execute("DELETE FROM pins WHERE server = ?", (server,))
             _increment_revision(connection)
 
-        self._write(write, durable=True)
+        self._database.write(write, durable=True)
 
     def get_pins(self, server: str) -> dict[str, Pin]:
         """Return a server's pins by tool name."""
@@ -142,7 +103,7 @@ class SqliteStore:
         def read(connection: sqlite3.Connection) -> dict[str, Pin]:
             return {row[0]: _pin_from_row(row) for row in connection.execute(query, (server,))}
 
-        return self._run(read)
+        return self._database.run(read)
 
     def list_quarantined(self) -> dict[str, dict[str, Pin]]:
         """Return the pins that wait for approval, by server and tool name, both sorted."""
@@ -154,7 +115,7 @@ class SqliteStore:
                 pins.setdefault(server, {})[row[0]] = _pin_from_row(row)
             return pins
 
-        return self._run(read)
+        return self._database.run(read)
 
     def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
         """Store pins. A candidate that was approved in the meantime stays approved."""
@@ -181,7 +142,7 @@ class SqliteStore:
             _increment_revision(connection)
 
         if rows:
-            self._write(write, durable=True)
+            self._database.write(write, durable=True)
 
     def approve(self, server: str, tool: str | None = None, *, fingerprint: str | None = None) -> list[str]:
         """Approve the candidates of a server or of one tool; return the approved tools.
@@ -209,11 +170,11 @@ class SqliteStore:
                 _increment_revision(connection)
             return tools
 
-        return self._write(write, durable=True)
+        return self._database.write(write, durable=True)
 
     def get_revision(self) -> int:
         """Return a number that grows whenever a process changes pins."""
-        return self._run(lambda connection: query_int(connection, "SELECT number FROM revision"))
+        return self._database.run(lambda connection: query_int(connection, "SELECT number FROM revision"))
 
     def record_calls(self, calls: Iterable[ToolUsage]) -> None:
         """Add tool calls to the usage totals."""
@@ -237,7 +198,7 @@ class SqliteStore:
                 )
 
         if rows:
-            self._write(write)
+            self._database.write(write)
 
     def get_usage(self) -> dict[str, ToolUsageTotal]:
         """Return the usage totals by tool id."""
@@ -246,7 +207,7 @@ class SqliteStore:
         def read(connection: sqlite3.Connection) -> dict[str, ToolUsageTotal]:
             return {id: ToolUsageTotal(*totals) for id, *totals in connection.execute(query)}
 
-        return self._run(read)
+        return self._database.run(read)
 
     def add_stats(self, amounts: Mapping[str, int]) -> None:
         """Add amounts to counters; a new counter is ignored if there are too many."""
@@ -262,41 +223,36 @@ class SqliteStore:
             )
 
         if rows:
-            self._write(write)
+            self._database.write(write)
 
     def get_stats(self) -> dict[str, int]:
         """Return all counters by name."""
         query = "SELECT name, amount FROM counters ORDER BY name"
-        return self._run(lambda connection: dict(connection.execute(query).fetchall()))
+        return self._database.run(lambda connection: dict(connection.execute(query).fetchall()))
 
     def add_llm_usage(self, rows: Iterable[LlmUsage]) -> None:
         """Add requests and tokens to the rows of their day, key and model."""
-        self._write(lambda connection: add_usage(connection, rows))
+        self._database.write(lambda connection: add_usage(connection, rows))
 
     def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
         """Return the usage from a day on, sorted by day, key and model."""
-        return self._run(lambda connection: read_usage(connection, since_day))
+        return self._database.run(lambda connection: read_usage(connection, since_day))
 
     def put_result(self, result: StoredResult, max_bytes: int) -> None:
         """Store a large tool result; delete expired results, and the oldest over the limits."""
-        self._write(lambda connection: write_result(connection, result, max_bytes), durable=True)
+        self._database.write(lambda connection: write_result(connection, result, max_bytes), durable=True)
 
     def get_result(self, handle: str, owner: str, now: float) -> StoredResult | None:
         """Return an owner's result, or None if there is none or it has expired."""
-        return self._run(lambda connection: read_result(connection, handle, owner, now))
+        return self._database.run(lambda connection: read_result(connection, handle, owner, now))
 
     def count_results(self) -> tuple[int, int]:
         """Return the number of stored results and their compressed bytes."""
-        return self._run(count_results)
+        return self._database.run(count_results)
 
     def close(self) -> None:
         """Close the store."""
-        with self._lock:
-            self._closed = True
-            self._close_connection()
-            if self._file_lock is not None:
-                self._file_lock.close()
-                self._file_lock = None
+        self._database.close()
 
     def _query_manifests(self, clause: str, *values: str) -> dict[str, ServerManifest]:
         query = f"SELECT server, identity, body, seen FROM manifests {clause}"
@@ -304,95 +260,7 @@ class SqliteStore:
         def read(connection: sqlite3.Connection) -> dict[str, ServerManifest]:
             return {row[0]: _manifest_from_row(*row) for row in connection.execute(query, values)}
 
-        return self._run(read)
-
-    def _write(self, write: Callable[[sqlite3.Connection], T], durable: bool = False) -> T:
-        """Run a function in a transaction. A durable write survives a crash of the machine."""
-
-        def write_in_transaction(connection: sqlite3.Connection) -> T:
-            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            with transaction(connection):
-                return write(connection)
-
-        return self._run(write_in_transaction)
-
-    def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a function with the connection; replace a damaged file and run it again."""
-        with self._lock:
-            if self._closed:
-                raise InvalidStore(f"{self.path}: the store is closed; open it again")
-            try:
-                try:
-                    return function(self._get_connection())
-                except (sqlite3.DatabaseError, ValueError) as error:
-                    if not is_corruption_error(error) or not self._move_damaged_file(error):
-                        raise
-                    return function(self._get_connection())
-            except (sqlite3.Error, ValueError, OSError) as error:
-                raise _FILE_TYPE.build_error(self.path, error) from error
-
-    def _get_connection(self) -> sqlite3.Connection:
-        if self._connection is None:
-            if self.path != IN_MEMORY:
-                self._file_lock = self._file_lock or FileLock(self.path)
-                _create_file(self.path)
-                self._file_identity = _read_file_identity(self.path)
-            connection = open_connection(self.path, any_thread=True)
-            try:
-                migrate_file(connection, self.path, _FILE_TYPE)
-                state = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-                if state != "ok":
-                    raise sqlite3.DatabaseError(f"malformed: {state}")
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-        return self._connection
-
-    def _close_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def _move_damaged_file(self, error: Exception) -> bool:
-        """Move a damaged file away if no other process uses it; return whether to try again."""
-        if self._file_lock is None or self._in_use_elsewhere or is_text_file(self.path):
-            return False
-        self._close_connection()
-        if self._file_lock.acquire_exclusive(is_done=self._is_replaced):
-            moved_to = move_aside(self.path)
-            self._file_lock.downgrade()
-            self._notice = (
-                f"{self.path} was damaged ({error}) and was moved to {moved_to}. A new file takes "
-                "its place: servers list their tools again, and all tools are trusted on first "
-                "use, including those that waited for approval. Restore a backup if you have one."
-            )
-            _LOG.warning("%s", self._notice)
-            return True
-        self._in_use_elsewhere = not self._is_replaced()
-        return not self._in_use_elsewhere
-
-    def _is_replaced(self) -> bool:
-        """Return whether another process has moved the damaged file."""
-        return _read_file_identity(self.path) != self._file_identity
-
-
-def _create_file(path: str) -> None:
-    """Create a file that only its owner can read, unless it exists.
-
-    An existing file is not opened, because closing it would release this process's SQLite locks.
-    """
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-
-
-def _read_file_identity(path: str) -> tuple[int, int] | None:
-    """Return the device and inode of a file, or None if it does not exist."""
-    try:
-        status = Path(path).stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
+        return self._database.run(read)
 
 
 def _increment_revision(connection: sqlite3.Connection) -> None:

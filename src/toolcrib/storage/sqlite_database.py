@@ -1,0 +1,160 @@
+"""A SQLite file or a database in memory: one connection, which threads use in turn.
+
+The connection stays open. Closing the last connection of a file writes its log back, so a
+connection per call would make every write wait for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import RLock
+from typing import Final, TypeVar
+
+from toolcrib.errors import InvalidStore
+from toolcrib.files.sqlite_file import (
+    IN_MEMORY,
+    SqliteFileType,
+    is_corruption_error,
+    is_text_file,
+    migrate_file,
+    move_aside,
+    open_connection,
+    transaction,
+)
+from toolcrib.storage.file_lock import FileLock
+from toolcrib.storage.migrations import MIGRATIONS
+
+_FILE_TYPE: Final = SqliteFileType(
+    # "crbs" in ASCII.
+    application_id=0x63726273,
+    migrations=MIGRATIONS,
+    error_type=InvalidStore,
+    recovery_note="tools are then trusted again on first use",
+)
+_LOG: Final = logging.getLogger("toolcrib.storage")
+
+T = TypeVar("T")
+
+
+class SqliteDatabase:
+    """Runs functions with the connection of a database, and replaces a damaged file."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        # A notice for the operator, such as a damaged file that was moved; empty if none.
+        self.notice = ""
+        self._lock = RLock()
+        self._connection: sqlite3.Connection | None = None
+        self._file_lock: FileLock | None = None
+        self._file_identity: tuple[int, int] | None = None
+        self._in_use_elsewhere = False
+        self._closed = False
+        try:
+            self.run(lambda connection: None)
+        except BaseException:
+            self._close_connection()
+            if self._file_lock is not None:
+                self._file_lock.remove()
+            raise
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._closed = True
+            self._close_connection()
+            if self._file_lock is not None:
+                self._file_lock.close()
+                self._file_lock = None
+
+    def write(self, write: Callable[[sqlite3.Connection], T], durable: bool = False) -> T:
+        """Run a function in a transaction. A durable write survives a crash of the machine."""
+
+        def write_in_transaction(connection: sqlite3.Connection) -> T:
+            connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            with transaction(connection):
+                return write(connection)
+
+        return self.run(write_in_transaction)
+
+    def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a function with the connection; replace a damaged file and run it again."""
+        with self._lock:
+            if self._closed:
+                raise InvalidStore(f"{self.path}: the store is closed; open it again")
+            try:
+                try:
+                    return function(self._get_connection())
+                except (sqlite3.DatabaseError, ValueError) as error:
+                    if not is_corruption_error(error) or not self._move_damaged_file(error):
+                        raise
+                    return function(self._get_connection())
+            except (sqlite3.Error, ValueError, OSError) as error:
+                raise _FILE_TYPE.build_error(self.path, error) from error
+
+    def _get_connection(self) -> sqlite3.Connection:
+        if self._connection is None:
+            if self.path != IN_MEMORY:
+                self._file_lock = self._file_lock or FileLock(self.path)
+                _create_file(self.path)
+                self._file_identity = _read_file_identity(self.path)
+            connection = open_connection(self.path, any_thread=True)
+            try:
+                migrate_file(connection, self.path, _FILE_TYPE)
+                state = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+                if state != "ok":
+                    raise sqlite3.DatabaseError(f"malformed: {state}")
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _move_damaged_file(self, error: Exception) -> bool:
+        """Move a damaged file away if no other process uses it; return whether to try again."""
+        if self._file_lock is None or self._in_use_elsewhere or is_text_file(self.path):
+            return False
+        self._close_connection()
+        if self._file_lock.acquire_exclusive(is_done=self._is_replaced):
+            moved_to = move_aside(self.path)
+            self._file_lock.downgrade()
+            self.notice = (
+                f"{self.path} was damaged ({error}) and was moved to {moved_to}. A new file takes "
+                "its place: servers list their tools again, and all tools are trusted on first "
+                "use, including those that waited for approval. Restore a backup if you have one."
+            )
+            _LOG.warning("%s", self.notice)
+            return True
+        self._in_use_elsewhere = not self._is_replaced()
+        return not self._in_use_elsewhere
+
+    def _is_replaced(self) -> bool:
+        """Return whether another process has moved the damaged file."""
+        return _read_file_identity(self.path) != self._file_identity
+
+
+def _create_file(path: str) -> None:
+    """Create a file that only its owner can read, unless it exists.
+
+    An existing file is not opened, because closing it would release this process's SQLite locks.
+    """
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+
+
+def _read_file_identity(path: str) -> tuple[int, int] | None:
+    """Return the device and inode of a file, or None if it does not exist."""
+    try:
+        status = Path(path).stat()
+    except FileNotFoundError:
+        return None
+    return status.st_dev, status.st_ino
