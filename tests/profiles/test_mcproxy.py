@@ -131,7 +131,8 @@ def test_texts_of_both_variants_match_the_recording() -> None:
     assert query["description"] == page["search_tool"]["query_description"]
     text = McproxyToolSearch([]).render_found("", [Tool("<name>", "<description>")] * 2)
     assert text == page["result_text"].replace("<n>", "2")
-    lines = [line.format_map(Placeholders()) for line in mcproxy.DEBUG_LINES]
+    # The recording lacks the symbol and the indentation of the page.
+    lines = [line.format_map(Placeholders()).lstrip("🔍 ") for line in mcproxy.DEBUG_LINES]
     assert lines == page["debug_lines"]
     assert McproxyConfig.from_json(system["defaults"]) == McproxyConfig()
 
@@ -407,11 +408,11 @@ def test_debug_lines_describe_the_search_if_enabled(variant: type[McproxyToolSea
     ticks = iter([1.0, 1.0024])
     search = variant(FARM, config(threshold=1e9, debug=True), clock=lambda: next(ticks))
     assert search_text(search, "hay").debug == (
-        'Tool search query: "hay"',
-        "Index size: 6 tools",
-        "Matches before threshold: 2",
-        "Matches after threshold: 0",
-        "Search time: 2ms",
+        '🔍 Tool search query: "hay"',
+        "   Index size: 6 tools",
+        "   Matches before threshold: 2",
+        "   Matches after threshold: 0",
+        "   Search time: 2ms",
     )
     assert search_text(variant(FARM), "hay").debug == ()
 

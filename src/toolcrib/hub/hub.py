@@ -23,11 +23,13 @@ from toolcrib.hub.directory import (
     filter_storable,
     parse_definitions,
 )
-from toolcrib.hub.view import AccessView
+from toolcrib.hub.view import EXPRESSION_MODE, AccessView
 from toolcrib.safety.hidden_text import SafetyFinding
 from toolcrib.safety.pinning import compare_with_pins, update_pins
 from toolcrib.safety.scan import scan_definition
 from toolcrib.search.engine import RANKERS, SearchEngine
+from toolcrib.search.lexical.fields import TOOL_FIELDS
+from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage.store import ServerManifest, Store, ToolUsage
 
@@ -36,6 +38,10 @@ FULL_ACCESS: Final = AccessProfile("")
 MAX_UNWRITTEN_CALLS: Final = 10_000
 # The search engine indexes only the beginning of a server's instructions.
 MAX_INSTRUCTION_CHARS: Final = 2_000
+# The search fields of a tool, with the public name as the name.
+PUBLIC_NAME_FIELDS: Final = replace(
+    TOOL_FIELDS, extract_texts=lambda tool: (tool.id, *TOOL_FIELDS.extract_texts(tool)[1:])
+)
 CHANGED_REASON: Final = "its definition is not the approved one"
 HOSTILE_REASON: Final = "its definition looks hostile"
 
@@ -52,8 +58,8 @@ class Hub:
         self._server_tools: dict[str, ServerTools] = {}
         # Servers that a user has forgotten. Their tools stay available until they are listed again.
         self.forgotten_servers: frozenset[str] = frozenset()
-        self._rankers = rankers
-        self._engine = SearchEngine(Catalog(), rankers)
+        self._rankers = {**rankers, EXPRESSION_MODE: LexicalRanker(field_config=PUBLIC_NAME_FIELDS)}
+        self._engine = SearchEngine(Catalog(), self._rankers)
         self._views: dict[str, AccessView] = {}
         self._calls: deque[ToolUsage] = deque(maxlen=MAX_UNWRITTEN_CALLS)
         self._stats: dict[str, int] = {}

@@ -12,14 +12,19 @@ from toolcrib.core import prompts
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
+from toolcrib.errors import InvalidQuery
 from toolcrib.hub.directory import DirectoryEntry, ServerTools, ToolDirectory, matches_any
 from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.filters import Where
+from toolcrib.search.query.expression import QueryNode, iter_leaves
+from toolcrib.search.query.parser import parse_query
 from toolcrib.search.results import SearchResult
 from toolcrib.session.disclosure import ALPHABETICAL, Activation, Disclosure, DisclosurePlan, Selection
 from toolcrib.session.turn import TurnHandler
 
+# The search mode for expressions such as `name:github`.
+EXPRESSION_MODE: Final = "expression"
 DisclosureMode = Literal["direct", "search", "dynamic"]
 _ALWAYS_ACTIVE: Final = Activation(tools=0)
 
@@ -58,8 +63,20 @@ class AccessView:
         threshold = self.profile.confident_from
         if threshold is None:
             threshold = self.settings.confident_from
-        result = self.engine.search(query, limit=limit, where=where, allowed=self.tool_ids)
+        node = _parse_expression(query)
+        names_field = node is not None and any(field for _, field, _ in iter_leaves(node))
+        mode = EXPRESSION_MODE if names_field else ""
+        result = self.engine.search(query, limit=limit, mode=mode, where=where, allowed=self.tool_ids)
         return result.with_threshold(threshold)
+
+    def search_expression(self, query: str, limit: int, where: Where) -> SearchResult | None:
+        """Return exactly the tools that an expression matches, or None if the query is not an expression.
+
+        The field `name` holds the public name, which usually starts with the server.
+        """
+        if _parse_expression(query) is None:
+            return None
+        return self.engine.search(query, limit=limit, mode=EXPRESSION_MODE, where=where, allowed=self.tool_ids)
 
     def may_use_tool(self, server: str, name: str) -> bool:
         """Return whether this profile may use a tool, known by its public name."""
@@ -170,3 +187,11 @@ class AccessView:
             tuple(self.entries[tool.id].tool for tool in order.sort_tools(plan.visible_tools)),
             tuple(self.entries[tool.id].tool for tool in plan.deferred_tools),
         )
+
+
+def _parse_expression(query: str) -> QueryNode | None:
+    """Return a query with operators as an expression; None if it is plain words or malformed."""
+    try:
+        return parse_query(query, "strict").operators
+    except InvalidQuery:
+        return None

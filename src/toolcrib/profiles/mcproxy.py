@@ -32,11 +32,11 @@ QUERY_MISSING: Final = "Missing required 'query' parameter"
 SEARCH_OFF: Final = "Tool search is switched off by enabled or maxToolsLimit"
 WRONG_TYPE: Final = "tool_search config: {key} must be {expected}, not {value!r}"
 DEBUG_LINES: Final = (
-    'Tool search query: "{query}"',
-    "Index size: {size} tools",
-    "Matches before threshold: {before}",
-    "Matches after threshold: {after}",
-    "Search time: {milliseconds}ms",
+    '🔍 Tool search query: "{query}"',
+    "   Index size: {size} tools",
+    "   Matches before threshold: {before}",
+    "   Matches after threshold: {after}",
+    "   Search time: {milliseconds}ms",
 )
 
 SEARCH_TOOL_NAME: Final = "search_available_tools"

@@ -133,7 +133,7 @@ async def test_results_below_the_score_threshold_are_dropped() -> None:
         connect_client(router) as connected,
     ):
         result = await connected.call_tool("search_tools", {"query": "say back the text"})
-    assert result.structured_content == {"tools": [], "confident": False}
+    assert result.structured_content == {"tools": [], "confident": False, "notes": [prompts.NO_MATCH]}
     assert prompts.NO_MATCH in part_text(result.content[0])
 
 

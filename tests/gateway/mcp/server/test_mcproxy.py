@@ -112,3 +112,48 @@ async def test_names_are_resolved_by_the_directory(router: McpRouter) -> None:
             assert result.is_error
         arguments = json.loads(await call_text(connected, "files___read_file"))
     assert arguments["name"] == "read_file"
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("github AND issue", {"github___create_issue", "github___list_issues"}),
+        ('"create issue"', {"github___create_issue"}),
+        ('"issue create"', set()),
+        ("github*", {"github___create_issue", "github___list_issues", "github___merge"}),
+        ("name:github", {"github___create_issue", "github___list_issues", "github___merge"}),
+        ('name:"github create"', {"github___create_issue"}),
+        ('description:"pull request"', {"github___merge"}),
+        ("create AND (issue OR file OR document)", {"github___create_issue", "files___create_file"}),
+        ("server:github", {"github___create_issue", "github___list_issues", "github___merge"}),
+    ],
+)
+async def test_documented_query_finds_exactly_its_tools(
+    semantic_router: McpRouter, query: str, expected: set[str]
+) -> None:
+    async with connect_client(semantic_router, "legacy") as connected:
+        result = await connected.call_tool(SEARCH, {"query": query})
+        own = await connected.call_tool("search_tools", {"query": query})
+    assert result.structured_content is not None and own.structured_content is not None
+    assert {tool["name"] for tool in result.structured_content["tools"]} == expected
+    if ":" in query:
+        assert {tool["name"] for tool in own.structured_content["tools"]} == expected
+
+
+@pytest.fixture(scope="module")
+async def semantic_router() -> AsyncIterator[McpRouter]:
+    """Return a gateway with the default ranker, which also finds similar tools."""
+    texts = {
+        "github": {
+            "create_issue": "Create a new issue.",
+            "list_issues": "List repository issues.",
+            "merge": "Merge a pull request.",
+        },
+        "files": {"create_file": "Create a file.", "report": "Report that something about a document is an issue."},
+    }
+    servers = [
+        plain_server(server, [{"name": n, "description": d, "inputSchema": {}} for n, d in tools.items()])
+        for server, tools in texts.items()
+    ]
+    async with gateway(build_config(*servers, mode="dynamic", max_tools_limit=4), semantic=True) as router:
+        yield router

@@ -161,9 +161,9 @@ async def test_debug_logs_the_ranking(configured_router: McpRouter, caplog: pyte
     async with connect_client(configured_router, "legacy") as connected:
         await call_text(connected, SEARCH, {"query": "whale"})
     lines = [record.getMessage() for record in caplog.records]
-    assert 'Tool search query: "whale"' in lines
-    assert "Index size: 7 tools" in lines
-    assert any(line.startswith("Matches after threshold: 1") for line in lines)
+    first = lines.index('🔍 Tool search query: "whale"')
+    assert lines[first + 1] == "   Index size: 7 tools"
+    assert lines[first + 3] == "   Matches after threshold: 1"
 
 
 async def test_tool_change_is_sent_to_all_clients(configured_router: McpRouter) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolcrib.config.settings import Detail
 from toolcrib.core import prompts
@@ -109,56 +108,58 @@ def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:
     return {"content": [{"type": "text", "text": text}], "isError": is_error}
 
 
-@dataclass
-class ResultPage:
-    """Renders tools until the character budget is spent; collects them as structured content."""
+class FoundTool(NamedTuple):
+    """A tool of a search result, and its score from 0 to 1."""
 
-    chars_left: int
-    tools: list[dict[str, Any]] = field(default_factory=list)
-    shortened_count: int = 0
-
-    def render_tool(self, entry: DirectoryEntry, detail: Detail) -> str:
-        """Return a tool in the requested detail, or in less if the budget does not allow it."""
-        for level in reversed(DETAILS[: DETAILS.index(detail) + 1]):
-            text, structured = _render_entry(entry, level)
-            # The result contains both forms; the longer one counts.
-            chars = max(len(text), len(json.dumps(structured, ensure_ascii=False)))
-            if chars <= self.chars_left or level == "names":
-                self.chars_left -= chars
-                self.shortened_count += level != detail
-                self.tools.append(structured)
-                return text
-        raise AssertionError("the level `names` always fits")
+    entry: DirectoryEntry
+    score: float
 
 
-def render_found_tools(entries: Sequence[DirectoryEntry], detail: Detail, page: ResultPage, call: str) -> str:
-    """Return the found tools grouped by server, best server first."""
-    by_server: dict[str, list[DirectoryEntry]] = {}
-    for entry in entries:
-        by_server.setdefault(entry.server, []).append(entry)
-    lines = [prompts.GATEWAY_RESULT_COUNT.format(count=format_tool_count(len(entries)), call=call)]
-    for server, server_entries in by_server.items():
-        lines += ["", f"{server}:"]
-        lines += [page.render_tool(entry, detail) for entry in server_entries]
-    return "\n".join(lines)
+class RenderedTools(NamedTuple):
+    """The tools of a search result as lines for the model and as structured content."""
+
+    lines: list[str]
+    tools: list[dict[str, Any]]
+    shortened_count: int
 
 
-def render_numbered_tools(heading: str, entries: Sequence[DirectoryEntry], page: ResultPage) -> str:
-    """Return the found tools as a numbered list; add their definitions to the page."""
-    lines = [heading, ""]
-    definition_chars_left = page.chars_left
-    for number, entry in enumerate(entries, 1):
-        description = f" - {entry.tool.description}" if entry.tool.description else ""
-        line = f"{number}. {entry.name}{description}"
-        lines.append(line if len(line) <= page.chars_left else f"{number}. {entry.name}")
-        page.chars_left -= len(lines[-1])
-        definition = entry.wire_definition
-        # A definition that does not fit is still in the tool list, or available by name.
-        chars = len(json.dumps(definition, ensure_ascii=False))
-        fits = chars <= definition_chars_left
-        page.tools.append(definition if fits else {"name": entry.name})
-        definition_chars_left -= min(chars, definition_chars_left)
-    return "\n".join(lines)
+def render_tools(found: Sequence[FoundTool], detail: Detail, max_chars: int) -> RenderedTools:
+    """Return the tools in their order, in the requested detail or in less to stay within `max_chars`.
+
+    The best tools get more detail first. A tool is a bare name only if the summaries of all tools
+    do not fit.
+    """
+    rendered = [_render_tool(tool, "names") for tool in found]
+    levels = [0] * len(found)
+    chars_left = max_chars - sum(map(_count_chars, rendered))
+    for level in range(1, DETAILS.index(detail) + 1):
+        for index, tool in enumerate(found):
+            larger = _render_tool(tool, DETAILS[level])
+            extra = _count_chars(larger) - _count_chars(rendered[index])
+            if extra <= chars_left:
+                rendered[index], levels[index] = larger, level
+                chars_left -= extra
+    lines, tools = [line for line, _ in rendered], [tool for _, tool in rendered]
+    return RenderedTools(lines, tools, sum(DETAILS[level] != detail for level in levels))
+
+
+def render_numbered_lines(found: Sequence[FoundTool], max_chars: int) -> list[str]:
+    """Return a line for each tool in MCProxy's format; without the description if it does not fit."""
+    lines = []
+    for number, (entry, _) in enumerate(found, 1):
+        name = f"{number}. {entry.name}"
+        line = f"{name} - {entry.tool.description}" if entry.tool.description else name
+        lines.append(line if len(line) <= max_chars else name)
+        max_chars -= len(lines[-1])
+    return lines
+
+
+def build_search_result(rendered: RenderedTools, text: str, notes: Sequence[str], *, is_match: bool) -> dict[str, Any]:
+    """Return a search result. Some hosts show the model only the structured content, so it has the notes too."""
+    return {
+        **text_result(text),
+        "structuredContent": {"confident": is_match, "notes": list(notes), "tools": rendered.tools},
+    }
 
 
 def render_notes(
@@ -182,11 +183,17 @@ def render_notes(
         notes.append(prompts.TOOLS_QUARANTINED.format(count=format_tool_count(count), server=server))
     for server, reason in unusable.items():
         notes.append(prompts.TOOLS_UNUSABLE.format(server=server, reason=reason))
-    for entry in entries:
-        if entry.findings and entry.findings[0].severity == "high":
-            category = entry.findings[0].category
-            notes.append(prompts.SUSPICIOUS_TOOL.format(name=entry.name, kind=category))
-    return notes[:MAX_NOTES]
+    # First, because they protect the user, and the number of notes is limited.
+    return [*render_warnings(entries), *notes][:MAX_NOTES]
+
+
+def render_warnings(entries: Iterable[DirectoryEntry]) -> list[str]:
+    """Return a warning for each tool whose definition looks hostile."""
+    return [
+        prompts.SUSPICIOUS_TOOL.format(name=entry.name, kind=entry.findings[0].category)
+        for entry in entries
+        if entry.findings and entry.findings[0].severity == "high"
+    ]
 
 
 def render_server_counts(entries: Iterable[DirectoryEntry]) -> str:
@@ -220,18 +227,29 @@ def format_tool_count(count: int) -> str:
     return "1 tool" if count == 1 else f"{count} tools"
 
 
-def _render_entry(entry: DirectoryEntry, detail: Detail) -> tuple[str, dict[str, Any]]:
+def _render_tool(found: FoundTool, detail: Detail) -> tuple[str, dict[str, Any]]:
     """Return a tool as text for the model and as structured content."""
+    entry, score = found.entry, round(found.score, 2)
     tool, name = entry.tool, entry.name
+    lead = f"- {score:.2f} {name}"
+    structured: dict[str, Any] = {"name": name, "score": score}
     if detail == "names":
-        return f"- {name}", {"name": name}
+        return lead, structured
     if detail == "summary":
         summary = " ".join(tool.description.split())
         if len(summary) > SUMMARY_CHARS:
             summary = f"{summary[: SUMMARY_CHARS - 1]}…"
         signature = render_signature(name, tool.input_schema)
-        structured = {"name": name, "signature": signature, "description": summary}
-        return f"- {signature}: {summary}", structured
+        line = f"- {score:.2f} {signature}"
+        structured |= {"signature": signature, "description": summary}
+        return f"{line}: {summary}" if summary else line, structured
     definition = entry.wire_definition
     schema = json.dumps(definition["inputSchema"], ensure_ascii=False, separators=(",", ":"))
-    return f"- {name}: {tool.description}\n  parameters: {schema}", definition
+    line = f"{lead}: {tool.description}" if tool.description else lead
+    return f"{line}\n  parameters: {schema}", {**structured, **definition}
+
+
+def _count_chars(rendered: tuple[str, dict[str, Any]]) -> int:
+    # The result contains both forms; the longer one counts.
+    text, structured = rendered
+    return max(len(text), len(json.dumps(structured, ensure_ascii=False)))

@@ -20,14 +20,16 @@ from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import (
     CONSTANT_TOOLS,
     DETAILS,
-    ResultPage,
+    FoundTool,
     build_dynamic_search_tool,
+    build_search_result,
     build_search_tool,
     format_tool_count,
-    render_found_tools,
     render_notes,
-    render_numbered_tools,
+    render_numbered_lines,
+    render_tools,
     render_unlisted_servers,
+    render_warnings,
     text_result,
 )
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
@@ -158,66 +160,67 @@ class ToolHandlers:
             server=self.resolve_server_id(arguments.get("server")), read_only=arguments.get("read_only") is True
         )
         result = await self._run_search(view, query, limit, where)
-        entries = self._filter_by_score(view, result)
-        is_match = bool(entries) and result.confident
-        page = ResultPage(self._settings.max_result_chars)
-        parts: list[str] = []
+        found = self._filter_by_score(view, result)
+        is_match = bool(found) and result.confident
+        rendered = render_tools(found, detail if is_match else "summary", self._settings.max_result_chars)
+        notes: list[str] = []
         if is_match:
-            parts.append(render_found_tools(entries, detail, page, prompts.CALL_NAME))
+            heading = prompts.GATEWAY_RESULT_COUNT.format(count=format_tool_count(len(found)), call=prompts.CALL_NAME)
             if result.uncovered:
-                parts.append(render_uncovered(result.uncovered))
+                notes.append(render_uncovered(result.uncovered))
             if result.has_more:
-                parts.append(prompts.MORE_MATCHES)
-            if page.shortened_count:
-                count, describe = page.shortened_count, prompts.DESCRIBE_NAME
-                parts.append(prompts.SHORTENED_RESULTS.format(count=count, describe=describe))
-        elif entries:
-            parts.append(prompts.NO_GOOD_MATCH)
-            parts.append("\n".join(page.render_tool(entry, "summary") for entry in entries))
+                notes.append(prompts.MORE_MATCHES)
+            if count := rendered.shortened_count:
+                notes.append(prompts.SHORTENED_RESULTS.format(count=count, describe=prompts.DESCRIBE_NAME))
         else:
-            parts.append(prompts.NO_MATCH)
+            heading = prompts.NO_GOOD_MATCH if found else prompts.NO_MATCH
         if where.read_only:
             unfiltered = await self._run_search(view, query, limit, replace(where, read_only=False))
             if hidden := sum(not hit.tool.read_only for hit in unfiltered):
-                parts.append(prompts.NOT_READ_ONLY.format(count=format_tool_count(hidden)))
-        parts += self.render_search_notes(view, entries, is_match)
+                notes.append(prompts.NOT_READ_ONLY.format(count=format_tool_count(hidden)))
+        notes += self.render_search_notes(view, [tool.entry for tool in found], is_match)
         self._hub.add_counts(searches=1)
-        structured = {"tools": page.tools, "confident": is_match}
-        return {**text_result("\n\n".join(parts)), "structuredContent": structured}
+        text = "\n\n".join(["\n".join([heading, *rendered.lines]), *notes])
+        return build_search_result(rendered, text, [heading, *notes], is_match=is_match)
 
     async def search_dynamic(
         self, client: ConnectedClient, view: AccessView, mode: DisclosureMode, query: str
     ) -> dict[str, Any]:
         """Return the result of MCProxy's search tool; in dynamic mode, change the client's list."""
         limit = min(self._settings.max_tools_limit or DEFAULT_LISTED_TOOLS, MAX_LISTED_TOOLS)
-        nearest: list[DirectoryEntry] = []
-        entries: list[DirectoryEntry] = []
+        nearest: list[FoundTool] = []
+        found: list[FoundTool] = []
+        has_more = False
         if query.strip():
-            result = await self._run_search(view, query, limit, Where())
+            result = await self._run_search(view, query, limit, Where(), reads_expressions=True)
             nearest = self._filter_by_score(view, result)
             # Uncertain results do not replace the list.
-            entries = nearest if result.confident else []
+            found = nearest if result.confident else []
+            has_more = result.has_more
         if mode == "dynamic":
-            if entries:
+            if found:
                 extends = self._settings.on_search == "extend"
                 listed = self._get_listed_entries(client, view) if extends else []
                 session = Session().reveal([entry.tool for entry in listed])
-                client.state.tool_session = session.reveal([entry.tool for entry in entries])
+                client.state.tool_session = session.reveal([tool.entry.tool for tool in found])
             # MCProxy sends this notification even if the search found nothing.
             await client.notify("notifications/tools/list_changed", None)
         self._hub.add_counts(searches=1)
-        if not entries:
-            text = mcproxy.NOT_FOUND.format(query=query)
+        notes = self.render_search_notes(view, [tool.entry for tool in nearest], bool(found))
+        if not found:
+            heading = mcproxy.NOT_FOUND.format(query=query)
             if nearest:
-                names = ", ".join(entry.name for entry in nearest[:MAX_SUGGESTIONS])
-                text = f"{text} {prompts.NEAREST_NAMES.format(names=names)}"
-            return text_result("\n\n".join([text, *self.render_search_notes(view, nearest, False)]))
-        page = ResultPage(self._settings.max_result_chars)
-        heading = mcproxy.FOUND.format(count=len(entries))
-        text = render_numbered_tools(heading, entries, page)
-        notes = self.render_search_notes(view, entries, True)
-        structured = {"tools": page.tools, "confident": True}
-        return {**text_result("\n\n".join([text, *notes])), "structuredContent": structured}
+                names = ", ".join(tool.entry.name for tool in nearest[:MAX_SUGGESTIONS])
+                heading = f"{heading} {prompts.NEAREST_NAMES.format(names=names)}"
+            lines = [heading]
+        else:
+            heading = mcproxy.FOUND.format(count=len(found))
+            lines = [heading, "", *render_numbered_lines(found, self._settings.max_result_chars)]
+            notes = [*([prompts.MORE_MATCHES] if has_more else []), *notes]
+        # A definition that does not fit is still in the tool list, or available by name.
+        rendered = render_tools(found, "schema", self._settings.max_result_chars)
+        text = "\n\n".join(["\n".join(lines), *notes])
+        return build_search_result(rendered, text, [heading, *notes], is_match=bool(found))
 
     def describe(self, view: AccessView, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of `describe_tool`: the definitions of the named tools."""
@@ -227,24 +230,26 @@ class ToolHandlers:
             return text_result(prompts.NAMES_MISSING, is_error=True)
         turn_handler = view.get_turn_handler("search")
         parts: list[str] = []
+        notes: list[str] = []
         definitions: list[dict[str, Any]] = []
         chars_left = self._settings.max_result_chars
         for name in dict.fromkeys(names[:MAX_DESCRIBED_TOOLS]):
             entry = view.entries.get(name)
             if entry is None:
                 turn = turn_handler.handle_calls(Session(), (ToolCall("", name, {}),))
-                parts.append(turn.replies[0].text)
+                notes.append(turn.replies[0].text)
                 continue
             definition = entry.wire_definition
             text = json.dumps(definition, ensure_ascii=False, separators=(",", ":"))
             if definitions and len(text) > chars_left:
-                parts.append(prompts.NO_ROOM_FOR_TOOL.format(name=name))
+                notes.append(prompts.NO_ROOM_FOR_TOOL.format(name=name))
                 continue
             chars_left -= len(text)
             definitions.append(definition)
             parts.append(text)
-        result = text_result("\n\n".join(parts), is_error=not definitions)
-        return {**result, "structuredContent": {"tools": definitions}}
+            notes += render_warnings([entry])
+        result = text_result("\n\n".join([*parts, *notes]), is_error=not definitions)
+        return {**result, "structuredContent": {"notes": notes, "tools": definitions}}
 
     def _explain_unlisted(self, view: AccessView, name: str) -> str:
         """Return why an unknown tool is missing, if its server has not listed its tools yet."""
@@ -288,10 +293,18 @@ class ToolHandlers:
             visible += session.visible_tools(handler.engine.catalog, handler.is_allowed)
         return [view.entries[id] for id in dict.fromkeys(tool.id for tool in visible)]
 
-    async def _run_search(self, view: AccessView, query: str, limit: int, where: Where) -> SearchResult:
+    async def _run_search(
+        self, view: AccessView, query: str, limit: int, where: Where, *, reads_expressions: bool = False
+    ) -> SearchResult:
+        """Search in a thread. With `reads_expressions`, an expression matches exactly, as in MCProxy."""
+
+        def run() -> SearchResult:
+            result = view.search_expression(query, limit, where) if reads_expressions else None
+            return view.search(query, limit, where) if result is None else result
+
         started = time.perf_counter()
         # A search takes milliseconds of CPU; a thread keeps the event loop free.
-        result = await anyio.to_thread.run_sync(view.search, query, limit, where)
+        result = await anyio.to_thread.run_sync(run)
         if self._settings.debug:
             values = {
                 "query": query,
@@ -309,9 +322,9 @@ class ToolHandlers:
         server = self._hub.config.servers.get(name) if isinstance(name, str) else None
         return server.alias or server.name if server else str(name or "")
 
-    def _filter_by_score(self, view: AccessView, result: SearchResult) -> list[DirectoryEntry]:
+    def _filter_by_score(self, view: AccessView, result: SearchResult) -> list[FoundTool]:
         threshold = self._settings.search_threshold
-        return [view.entries[hit.tool.id] for hit in result if hit.score >= threshold]
+        return [FoundTool(view.entries[hit.tool.id], hit.score) for hit in result if hit.score >= threshold]
 
 
 def _clamp_limit(value: object) -> int:
