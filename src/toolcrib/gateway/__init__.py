@@ -1,1 +1,1 @@
-"""The doors that are servers: one for MCP clients, one for clients of a model's API."""
+"""HTTP servers: the MCP gateway, the LLM gateway, and the admin API."""

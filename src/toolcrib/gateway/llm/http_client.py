@@ -20,6 +20,7 @@ import httpx2
 from yarl import URL
 
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.http2_reset import reset_closed_streams
 from toolcrib.gateway.llm.http_messages import UpstreamOrigin, UpstreamRequest, UpstreamResponse
 
 # Requests to all upstreams at the same time; further ones wait for a connection.
@@ -37,6 +38,8 @@ MAX_HTTPX_CLIENTS: Final = MAX_CONNECTIONS // HTTPX_CLIENT_REQUESTS
 _AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 # Clients of the gateway share connections; cookies for one client must not reach another.
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
+
+reset_closed_streams()
 
 
 class UpstreamConnectionError(RequestFailed):
@@ -188,12 +191,13 @@ class _HttpxClients:
         client.open_requests += 1
         try:
             sent = _build_httpx_request(client.http, request)
-            response = await client.http.send(sent, stream=True)
+            async with asyncio.timeout(request.upstream.connect_seconds + request.upstream.read_seconds):
+                response = await client.http.send(sent, stream=True)
         except BaseException as error:
             client.open_requests -= 1
             if isinstance(error, httpx2.InvalidURL):
                 raise RequestFailed("the path of the request is not valid", 400) from error
-            if isinstance(error, httpx2.HTTPError):
+            if isinstance(error, httpx2.HTTPError | TimeoutError):
                 raise _translate_error(request, error) from error
             raise
         return _HttpxResponse(request, response, client)
@@ -248,10 +252,11 @@ class _HttpxResponse(UpstreamResponse):
 
     async def _receive(self) -> bytes:
         try:
-            # Frames in the middle of a body may be empty.
-            while (chunk := await anext(self._chunks, None)) == b"":
-                pass
-        except httpx2.HTTPError as error:
+            async with asyncio.timeout(self._request.upstream.read_seconds):
+                # Frames in the middle of a body may be empty.
+                while (chunk := await anext(self._chunks, None)) == b"":
+                    pass
+        except (httpx2.HTTPError, TimeoutError) as error:
             raise _translate_error(self._request, error, has_response=True) from error
         return chunk or b""
 
@@ -289,7 +294,10 @@ def _build_httpx_request(client: httpx2.AsyncClient, request: UpstreamRequest) -
         str(_build_url(request)),
         headers=[(name.encode("latin-1"), value.encode("latin-1")) for name, value in request.build_headers()],
         content=request.body or None,
-        timeout=httpx2.Timeout(upstream.read_seconds, connect=upstream.connect_seconds, pool=upstream.connect_seconds),
+        # A read timeout of httpx2 would break all requests on an HTTP/2 connection, so the caller limits the time.
+        timeout=httpx2.Timeout(
+            connect=upstream.connect_seconds, read=None, write=upstream.read_seconds, pool=upstream.connect_seconds
+        ),
     )
 
 

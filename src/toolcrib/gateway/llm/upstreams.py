@@ -16,6 +16,7 @@ from toolcrib.gateway.llm.http_client import HttpClient, UpstreamConnectionError
 from toolcrib.gateway.llm.http_messages import HOP_BY_HOP_HEADERS, HeaderList, UpstreamRequest, UpstreamResponse
 
 TRANSIENT_STATUSES: Final = frozenset({429, 500, 502, 503, 504, 529})
+REDIRECT_STATUSES: Final = frozenset({300, 301, 302, 303, 305, 307, 308})
 FIRST_RETRY_DELAY_SECONDS: Final = 0.25
 MAX_RETRY_DELAY_SECONDS: Final = 8.0
 # An upstream may close several idle connections at the same time.
@@ -102,6 +103,14 @@ class LlmUpstreams:
                 if retries <= 0:
                     raise
             else:
+                if response.status in REDIRECT_STATUSES:
+                    await response.close()
+                    # A client that gets the redirect would follow it and send its key there.
+                    raise RequestFailed(
+                        f"upstream {upstream.name!r} answered with a redirect (status {response.status}), which the "
+                        "gateway does not follow; correct its `url`, for example https:// in place of http://",
+                        502,
+                    )
                 is_final = not retry_transient or response.status not in TRANSIENT_STATUSES
                 if is_final or retries <= 0:
                     return response

@@ -9,8 +9,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from toolcrib.adapters.plain_json import dict_or_empty
+from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.core import prompts
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.history import (
@@ -69,6 +71,10 @@ MIXED: Final = (
     "one `tool_result`; put text into blocks after all results"
 )
 MISSING_KEY: Final = "messages.{at}.content.{place}.server_tool_use.input: `{name}` takes `{key}`, which is missing"
+THREADS_HOST: Final = "api.anthropic.com"
+# Clients send the whole conversation after an error with this code.
+THREAD_CODE: Final = "thread_unsupported_request"
+NO_THREADS: Final = "thread: threads are not supported for this request; send the whole conversation without `thread`"
 _SEARCH_SUCCESS: Final = "tool_search_tool_search_result"
 _STALE: Final = {"type": "text", "text": prompts.STALE_REFERENCES}
 # MCP clients send names of up to 128 characters.
@@ -104,17 +110,28 @@ async def count_tokens(gateway: LlmGateway, exchange: HttpExchange) -> None:
 
 async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> MessagesRewriter | None:
     """Return the rewriter of a request, or None after forwarding a request that needs none."""
+    is_threaded = request.body.get("thread") is not None
+    if is_threaded and not _has_threads(request.upstream):
+        raise RequestFailed(NO_THREADS, code=THREAD_CODE)
     if request.uses_native_search("anthropic"):
         await gateway.forward_request(request, "native")
         return None
     tools = request.body.get("tools")
     entries = tools if isinstance(tools, list) else []
-    if uses_tool_search(request.body) or any(map(has_deferred_tools, entries)):
+    needs_search = uses_tool_search(request.body) or any(map(has_deferred_tools, entries))
+    if is_threaded and (needs_search or _needs_transparent_search(gateway, request, entries)):
+        raise RequestFailed(NO_THREADS, code=THREAD_CODE)
+    if needs_search:
         return await _build_server_search(gateway, request, entries)
     if _needs_transparent_search(gateway, request, entries):
         return await _build_transparent_search(gateway, request, entries)
     await gateway.forward_request(request, "off")
     return None
+
+
+def _has_threads(upstream: LlmUpstreamConfig) -> bool:
+    """Return whether an upstream stores message threads. Other servers ignore `thread`, and a later turn fails."""
+    return urlsplit(upstream.url).hostname == THREADS_HOST
 
 
 async def _build_server_search(gateway: LlmGateway, request: LlmRequest, entries: list[Any]) -> ServerSearchRewriter:
