@@ -50,6 +50,8 @@ _VERSION_6: Final = (
     "client TEXT NOT NULL, session TEXT NOT NULL, server TEXT NOT NULL, tool TEXT NOT NULL, "
     "seconds REAL NOT NULL, request_bytes INTEGER NOT NULL, result_bytes INTEGER NOT NULL, "
     "request_id TEXT NOT NULL, details TEXT NOT NULL)",
+    "CREATE TRIGGER audit_is_append_only BEFORE UPDATE ON audit "
+    "BEGIN SELECT raise(ABORT, 'audit rows cannot be changed'); END",
     "CREATE INDEX audit_by_time ON audit (at)",
     "CREATE INDEX audit_by_session ON audit (session, id) WHERE session <> ''",
     "CREATE TABLE time_series (resolution INTEGER NOT NULL, start INTEGER NOT NULL, client TEXT NOT NULL, "

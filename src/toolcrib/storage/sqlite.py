@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import query_int
 from toolcrib.safety.pinning import Pin
+from toolcrib.storage import access, audit, time_series
+from toolcrib.storage.access import KeyUsage, StoredKey
+from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.llm_usage import LlmUsage, add_usage, read_usage
 from toolcrib.storage.results import StoredResult, count_results, read_result, write_result
 from toolcrib.storage.sqlite_database import SqliteDatabase
@@ -23,6 +26,7 @@ from toolcrib.storage.store import (
     ToolUsage,
     ToolUsageTotal,
 )
+from toolcrib.storage.time_series import Resolution, SeriesAmount
 
 # The usage table is pruned once per this many calls, so it can exceed its limit by that much.
 PRUNE_INTERVAL: Final = 256
@@ -249,6 +253,62 @@ class SqliteStore:
     def count_results(self) -> tuple[int, int]:
         """Return the number of stored results and their compressed bytes."""
         return self._database.run(count_results)
+
+    def append_audit(self, rows: Sequence[AuditRow], *, durable: bool = False) -> None:
+        """Append rows to the audit log. Durable rows survive a crash of the machine."""
+        self._database.write(lambda connection: audit.append_rows(connection, rows), durable=durable)
+
+    def list_audit(self, where: AuditFilter, limit: int) -> list[AuditRow]:
+        """Return audit rows: the newest first, or with `where.after` the oldest after that id first."""
+        return self._database.run(lambda connection: audit.read_rows(connection, where, limit))
+
+    def prune_audit(self, before: float, max_rows: int) -> int:
+        """Delete some of the audit rows that are too old or too many; return how many."""
+        return self._database.write(lambda connection: audit.prune_rows(connection, before, max_rows))
+
+    def add_series(self, amounts: Sequence[SeriesAmount]) -> None:
+        """Add amounts to the time series of every resolution."""
+        self._database.write(lambda connection: time_series.add_amounts(connection, amounts))
+
+    def list_series(self, resolution: Resolution, since: float) -> list[SeriesAmount]:
+        """Return the amounts of a resolution since a time, sorted by time."""
+        return self._database.run(lambda connection: time_series.read_amounts(connection, resolution, since))
+
+    def prune_series(self, now: float) -> None:
+        """Delete the amounts that are too old or too many."""
+        self._database.write(lambda connection: time_series.prune_amounts(connection, now))
+
+    def put_key(self, key: StoredKey) -> None:
+        """Store an API key."""
+        self._database.write(lambda connection: access.write_key(connection, key), durable=True)
+
+    def list_keys(self) -> list[StoredKey]:
+        """Return the stored API keys, the oldest first."""
+        return self._database.run(access.read_keys)
+
+    def delete_key(self, id: str) -> bool:
+        """Delete an API key; return whether it existed."""
+        return self._database.write(lambda connection: access.delete_key(connection, id), durable=True)
+
+    def add_key_usage(self, usage: Sequence[KeyUsage]) -> None:
+        """Add requests to the usage of API keys."""
+        self._database.write(lambda connection: access.add_key_usage(connection, usage))
+
+    def get_key_usage(self) -> dict[str, KeyUsage]:
+        """Return the usage of API keys, by hash."""
+        return self._database.run(access.read_key_usage)
+
+    def put_profile(self, name: str, settings: Mapping[str, Any], at: float) -> None:
+        """Store an access profile in place of a previous one."""
+        self._database.write(lambda connection: access.write_profile(connection, name, settings, at), durable=True)
+
+    def list_profiles(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of the stored access profiles, by name."""
+        return self._database.run(access.read_profiles)
+
+    def delete_profile(self, name: str) -> bool:
+        """Delete a stored access profile; return whether it existed."""
+        return self._database.write(lambda connection: access.delete_profile(connection, name), durable=True)
 
     def close(self) -> None:
         """Close the store."""

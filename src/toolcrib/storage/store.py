@@ -6,13 +6,16 @@ failure raises `InvalidStore` with a message that names the remedy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from toolcrib.safety.pinning import Pin
+from toolcrib.storage.access import KeyUsage, StoredKey
+from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.results import StoredResult
+from toolcrib.storage.time_series import Resolution, SeriesAmount
 
 # The limits of a store. Where a limit is reached, the oldest rows are deleted first.
 MAX_USED_TOOLS: Final = 50_000
@@ -124,6 +127,48 @@ class Store(Protocol):
 
     def count_results(self) -> tuple[int, int]:
         """Return the number of stored results and their compressed bytes."""
+
+    def append_audit(self, rows: Sequence[AuditRow], *, durable: bool = False) -> None:
+        """Append rows to the audit log. Durable rows survive a crash of the machine."""
+
+    def list_audit(self, where: AuditFilter, limit: int) -> list[AuditRow]:
+        """Return audit rows: the newest first, or with `where.after` the oldest after that id first."""
+
+    def prune_audit(self, before: float, max_rows: int) -> int:
+        """Delete some of the audit rows that are too old or too many; return how many."""
+
+    def add_series(self, amounts: Sequence[SeriesAmount]) -> None:
+        """Add amounts to the time series of every resolution."""
+
+    def list_series(self, resolution: Resolution, since: float) -> list[SeriesAmount]:
+        """Return the amounts of a resolution since a time, sorted by time."""
+
+    def prune_series(self, now: float) -> None:
+        """Delete the amounts that are too old or too many."""
+
+    def put_key(self, key: StoredKey) -> None:
+        """Store an API key."""
+
+    def list_keys(self) -> list[StoredKey]:
+        """Return the stored API keys, the oldest first."""
+
+    def delete_key(self, id: str) -> bool:
+        """Delete an API key; return whether it existed."""
+
+    def add_key_usage(self, usage: Sequence[KeyUsage]) -> None:
+        """Add requests to the usage of API keys."""
+
+    def get_key_usage(self) -> dict[str, KeyUsage]:
+        """Return the usage of API keys, by hash."""
+
+    def put_profile(self, name: str, settings: Mapping[str, Any], at: float) -> None:
+        """Store an access profile in place of a previous one."""
+
+    def list_profiles(self) -> dict[str, dict[str, Any]]:
+        """Return the settings of the stored access profiles, by name."""
+
+    def delete_profile(self, name: str) -> bool:
+        """Delete a stored access profile; return whether it existed."""
 
     def close(self) -> None:
         """Close the store."""
