@@ -15,7 +15,7 @@ import pytest
 from tests.gateway.server import RawResponse, connect, read_response, running_app, send_request
 from toolcrib.config.settings import ApiKey, HttpConfig
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateway.auth import check_bind_address
+from toolcrib.gateway.auth import Authenticator, check_bind_address
 from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.gateway.middleware import SecurityMiddleware
 
@@ -63,7 +63,7 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 @contextmanager
 def serve_protected(http: HttpConfig | None = None, keys: Keys = (), **options: Any) -> Iterator[int]:
     """Serve `echo` behind the middleware and yield its port."""
-    app = SecurityMiddleware(echo, http or _http(), lambda: keys, **options)
+    app = SecurityMiddleware(echo, http or _http(), Authenticator(lambda: keys), **options)
     with running_app(app) as port:
         yield port
 
@@ -193,7 +193,7 @@ def test_whitespace_around_header_values_is_removed() -> None:
         seen.extend(value for name, value in scope["headers"] if name == b"mcp-name")
         await echo(scope, receive, send)
 
-    with running_app(SecurityMiddleware(app, _http(), tuple)) as port:
+    with running_app(SecurityMiddleware(app, _http(), Authenticator(tuple))) as port:
         send_request(port, "Mcp-Name: \t lion \t ")
     assert seen == [b"lion"]
 
@@ -252,7 +252,7 @@ def test_removing_a_key_ends_its_streams() -> None:
         await send({"type": "http.response.body", "body": b"after ", "more_body": True})
         await send({"type": "http.response.body", "body": b"end"})
 
-    with running_app(SecurityMiddleware(stream, _http(), lambda: keys)) as port, connect(port) as wire:
+    with running_app(SecurityMiddleware(stream, _http(), Authenticator(lambda: keys))) as port, connect(port) as wire:
         wire.sendall(
             b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nx-api-key: %b\r\n\r\n" % RIGHT.encode()
         )
@@ -352,13 +352,13 @@ def test_listening_on_the_network_needs_keys() -> None:
     for host in ("127.0.0.1", "localhost", "::1", "[::1]", "127.3.2.1"):
         check_bind_address(_http(host), ())
     with pytest.raises(InvalidConfig, match="without keys"):
-        SecurityMiddleware(echo, _http("0.0.0.0"), tuple)
+        SecurityMiddleware(echo, _http("0.0.0.0"), Authenticator(tuple))
 
 
 def test_empty_key_is_an_error() -> None:
     keys = (*KEYS, ApiKey.from_secret(""))
     with pytest.raises(InvalidConfig, match="one of the keys is empty"):
-        SecurityMiddleware(echo, _http(), lambda: keys)
+        SecurityMiddleware(echo, _http(), Authenticator(lambda: keys))
 
 
 def test_gateway_on_the_network_accepts_addresses_and_configured_hosts() -> None:

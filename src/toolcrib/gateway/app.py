@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -17,10 +17,12 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Send
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.auth import ANONYMOUS
+from toolcrib.gateway.auth import ANONYMOUS, Authenticator
+from toolcrib.gateway.browser_sessions import BrowserSessions
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
 from toolcrib.gateway.llm.routes import build_llm_routes
+from toolcrib.gateway.login import LoginApi
 from toolcrib.gateway.mcp.admin.api import AdminApi, list_problems
 from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
 from toolcrib.gateway.mcp.gateway import run_gateway
@@ -33,17 +35,27 @@ from toolcrib.gateway.openapi import load_openapi
 from toolcrib.hub.hub import Hub
 
 
-def build_http_app(hub: Hub, on_started: OnServerStart | None = None) -> SecurityMiddleware:
-    """Return the application of `toolcrib serve`."""
+def build_http_app(
+    hub: Hub,
+    on_started: OnServerStart | None = None,
+    *,
+    pages: Sequence[BaseRoute] = (),
+    sessions: BrowserSessions | None = None,
+) -> SecurityMiddleware:
+    """Return the application of `toolcrib serve`. Browsers need `pages`, the console's, and `sessions`."""
     metrics = MetricsRegistry()
-    app = build_unprotected_app(hub, metrics, on_started)
     # The keys change with the configuration.
-    return SecurityMiddleware(app, hub.config.http, lambda: hub.config.auth.keys, metrics=metrics)
+    auth = Authenticator(lambda: hub.config.auth.keys, sessions)
+    login = LoginApi(sessions, auth.get_keys).routes() if sessions else []
+    app = build_unprotected_app(hub, metrics, on_started, [*login, *pages])
+    return SecurityMiddleware(app, hub.config.http, auth, metrics=metrics)
 
 
-def build_unprotected_app(hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None) -> ASGIApp:
+def build_unprotected_app(
+    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None, pages: Sequence[BaseRoute] = ()
+) -> ASGIApp:
     """Return the application without authentication and limits."""
-    return _SessionOwnerMiddleware(_build_starlette_app(hub, metrics, on_started))
+    return _SessionOwnerMiddleware(_build_starlette_app(hub, metrics, on_started, pages))
 
 
 class _SessionOwnerMiddleware:
@@ -61,7 +73,9 @@ class _SessionOwnerMiddleware:
         await self._app(scope, receive, send)
 
 
-def _build_starlette_app(hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None) -> Starlette:
+def _build_starlette_app(
+    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None, pages: Sequence[BaseRoute]
+) -> Starlette:
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
     gateway_metrics = GatewayMetrics(metrics)
@@ -107,6 +121,7 @@ def _build_starlette_app(hub: Hub, metrics: MetricsRegistry, on_started: OnServe
         Route("/openapi.json", openapi),
         *api.routes(),
         *(build_llm_routes(llm_gateway) if hub.config.llm_gateway.upstreams else ()),
+        *pages,
     ]
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _render_http_error})
 

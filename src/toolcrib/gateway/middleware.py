@@ -13,11 +13,12 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
-from toolcrib.config.settings import ApiKey, HttpConfig
+from toolcrib.config.settings import HttpConfig
 from toolcrib.gateway.auth import ANONYMOUS, Authenticator, Principal, check_bind_address, check_keys
 from toolcrib.gateway.hosts import is_host_allowed, is_origin_allowed
 from toolcrib.gateway.logs import request_id
@@ -57,17 +58,17 @@ class SecurityMiddleware:
         self,
         app: App,
         http: HttpConfig,
-        get_keys: Callable[[], Collection[ApiKey]],
+        auth: Authenticator,
         *,
         metrics: MetricsRegistry | None = None,
         body_timeout_seconds: float = BODY_TIMEOUT_SECONDS,
         body_idle_timeout_seconds: float = BODY_IDLE_TIMEOUT_SECONDS,
     ) -> None:
-        check_bind_address(http, get_keys())
-        check_keys(get_keys())
+        check_bind_address(http, auth.get_keys())
+        check_keys(auth.get_keys())
         self._app = app
         self._http = http
-        self._auth = Authenticator(get_keys)
+        self._auth = auth
         self._rate_limiter = RateLimiter(http.requests_per_minute) if http.requests_per_minute else None
         self._body_timeout_seconds = body_timeout_seconds
         self._body_idle_timeout_seconds = body_idle_timeout_seconds
@@ -103,6 +104,7 @@ class SecurityMiddleware:
                     await _send_preflight_response(scope, response)
                 else:
                     state["principal"] = principal = self._authorize(scope)
+                    state["csrf_token"] = self._auth.get_csrf_token(principal)
                     response.is_allowed = lambda: self._auth.is_still_valid(principal, scope["path"])
                     await self._forward(scope, receive, response)
             except _RequestRejected as rejection:
@@ -152,11 +154,18 @@ class SecurityMiddleware:
                 name = f"principal {principal.name}"
             self._check_rate(self._rate_limiter, name)
         if principal is None:
+            if self._auth.sessions and _is_page_request(scope):
+                location = f"/login?next={quote(scope['path'], safe='/')}".encode()
+                raise _RequestRejected(303, "authentication_error", "log in first", ((b"location", location),))
             raise _RequestRejected(
                 401,
                 "authentication_error",
                 "no valid key; send one as `Authorization: Bearer …` or as `x-api-key: …`",
                 ((b"www-authenticate", b'Bearer realm="toolcrib"'),),
+            )
+        if self._auth.is_forged(scope, principal):
+            raise _RequestRejected(
+                403, "forbidden", "the request does not come from a page of the console; reload the page, or send a key"
             )
         return principal
 
@@ -294,6 +303,11 @@ def _is_preflight(scope: Message) -> bool:
         and _header_values(scope, b"origin")
         and _header_values(scope, b"access-control-request-method")
     )
+
+
+def _is_page_request(scope: Message) -> bool:
+    """Return whether a browser navigates to a page."""
+    return scope["method"] == "GET" and any(b"text/html" in value for value in _header_values(scope, b"accept"))
 
 
 async def _send_preflight_response(scope: Message, response: _ResponseSender) -> None:

@@ -40,7 +40,7 @@ _VARIABLES: Final = {"messages": "ANTHROPIC_BASE_URL={}", "openai": "OPENAI_BASE
 @json_log_option
 @click.option("--verbose", is_flag=True, help="Log more.")
 def command(config_file: str | None, host: str | None, port: int | None, json_log: bool, verbose: bool) -> None:
-    """Serve MCP and the LLM APIs over HTTP.
+    """Serve MCP, the LLM APIs and the console over HTTP.
 
     Without a configuration, serves the tools of a demo server.
     """
@@ -49,21 +49,26 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
     configure_logging(config, verbose=verbose, as_json=json_log)
     import uvicorn
 
+    from toolcrib.console.pages import build_console_routes
     from toolcrib.gateway.app import build_http_app
+    from toolcrib.gateway.browser_sessions import BrowserSessions
     from toolcrib.hub.startup import open_hub
 
     hub = open_hub(config)
+    sessions = BrowserSessions()
     try:
         on_started = _print_if_started if should_show_progress(verbose, json_log) else None
         settings = uvicorn.Config(
-            build_http_app(hub, on_started),
+            build_http_app(hub, on_started, pages=build_console_routes(), sessions=sessions),
             log_config=None,
             access_log=False,
             timeout_graceful_shutdown=5,
             lifespan="on",
         )
         with bind_socket(config.http) as listener:
-            print_client_setup(config, listener.getsockname()[1])
+            port = listener.getsockname()[1]
+            print_console_address(config, port, sessions.create_link_token())
+            print_client_setup(config, port)
             uvicorn.Server(settings).run(sockets=[listener])
     finally:
         hub.close()
@@ -104,6 +109,15 @@ def _suggest_fix(error: OSError | UnicodeError) -> str:
     if error.errno == errno.EACCES:
         return "ports below 1024 need administrator rights; choose another with --port"
     return "check with `toolcrib status` whether a gateway is already running, or choose another port with --port"
+
+
+def print_console_address(config: GatewayConfig, port: int, link_token: str) -> None:
+    """Print where to open the console. A gateway with keys gets a link that logs in once."""
+    base = build_base_url(config.http.host, port)
+    if config.auth.keys:
+        click.echo(f"Console: {base}/login#{link_token}\nThis link logs you in once, within an hour. Later, log in with a key.\n")
+    else:
+        click.echo(f"Console: {base}/\n")
 
 
 def print_client_setup(config: GatewayConfig, port: int) -> None:

@@ -20,6 +20,7 @@ from tests.gateway.mcp.harness import STATELESS, build_config, call_text, list_t
 from toolcrib.config.settings import AccessProfile, ApiKey, AuthConfig, HttpConfig
 from toolcrib.gateway.app import build_unprotected_app
 from toolcrib.gateway.metrics import MetricsRegistry
+from toolcrib.gateway.auth import Authenticator
 from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.hub.hub import Hub
 from toolcrib.search.lexical.ranker import LexicalRanker
@@ -45,7 +46,7 @@ JSON = {"accept": "application/json, text/event-stream"}
 async def url() -> AsyncIterator[str]:
     hub = Hub(CONFIG, open_store("sqlite://"), {"lexical": LexicalRanker()})
     app = build_unprotected_app(hub, MetricsRegistry())
-    guarded = SecurityMiddleware(app, CONFIG.http, lambda: CONFIG.auth.keys)
+    guarded = SecurityMiddleware(app, CONFIG.http, Authenticator(lambda: CONFIG.auth.keys))
 
     async def authenticate_if_key(scope: Any, receive: Any, send: Any) -> None:
         """Authenticate requests that have a key; let the others through."""

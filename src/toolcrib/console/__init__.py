@@ -1,0 +1,1 @@
+"""The console: the pages of the gateway in the browser."""

@@ -1,0 +1,89 @@
+"""The JSON API with which a browser logs in and out of the console."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from toolcrib.config.settings import ApiKey
+from toolcrib.gateway.auth import LOGIN_PATH, MAX_KEY_CHARS, Principal, find_key
+from toolcrib.gateway.browser_sessions import BROWSER_SESSION_SECONDS, COOKIE_NAME, BrowserSessions
+
+_WRONG_KEY: Final = "this key is not valid; check `auth.keys` in toolcrib.json"
+_USED_LINK: Final = "this link has expired or was used before; log in with a key, or restart `toolcrib serve`"
+
+
+class LoginApi:
+    """Handles `/api/login`, `/api/logout` and `/api/session`."""
+
+    def __init__(self, sessions: BrowserSessions, get_keys: Callable[[], Collection[ApiKey]]) -> None:
+        self._sessions = sessions
+        self._get_keys = get_keys
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route(LOGIN_PATH, self._log_in, methods=["POST"]),
+            Route("/api/logout", self._log_out, methods=["POST"]),
+            Route("/api/session", self._get_session),
+        ]
+
+    async def _log_in(self, request: Request) -> Response:
+        body = await _read_object(request)
+        link, key = body.get("link"), body.get("key")
+        if isinstance(link, str) and link:
+            if not self._sessions.redeem_link(link):
+                return JSONResponse({"error": _USED_LINK}, 401)
+            key_hash = ""
+        else:
+            secret = key.strip().encode("utf-8", "surrogatepass") if isinstance(key, str) else b""
+            found = find_key(self._get_keys(), secret) if 0 < len(secret) <= MAX_KEY_CHARS else None
+            if found is None:
+                return JSONResponse({"error": _WRONG_KEY}, 401)
+            key_hash = found.hash
+        response = JSONResponse({"loggedIn": True})
+        response.set_cookie(
+            COOKIE_NAME,
+            self._sessions.open_session(key_hash),
+            max_age=BROWSER_SESSION_SECONDS,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+        )
+        return response
+
+    async def _log_out(self, request: Request) -> Response:
+        self._sessions.close_session(_get_principal(request).session)
+        response = JSONResponse({"loggedIn": False})
+        response.delete_cookie(COOKIE_NAME, httponly=True, samesite="strict")
+        return response
+
+    async def _get_session(self, request: Request) -> Response:
+        principal = _get_principal(request)
+        return JSONResponse(
+            {
+                "name": principal.name,
+                "profile": principal.profile,
+                "fullAccess": not principal.profile,
+                "canLogOut": bool(principal.session),
+            }
+        )
+
+
+def _get_principal(request: Request) -> Principal:
+    principal: Principal = request.scope["state"]["principal"]
+    return principal
+
+
+async def _read_object(request: Request) -> dict[str, Any]:
+    """Return the body if it is a JSON object, or an empty object."""
+    try:
+        body = json.loads(await request.body())
+    except (ValueError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}

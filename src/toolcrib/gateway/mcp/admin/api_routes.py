@@ -1,0 +1,110 @@
+"""Routes of `/api`: the rights, the body and the errors that all of them share."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import anyio
+from pydantic_core import to_json
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from toolcrib.errors import InvalidLimit, InvalidQuery, RequestFailed, ToolcribError, UnknownTool
+from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.hub.view import AccessView
+
+HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
+
+
+@dataclass(frozen=True, slots=True)
+class ApiCall:
+    """One request: the router, the view of the caller, and what the caller sent."""
+
+    request: Request
+    router: McpRouter
+    view: AccessView
+    body: dict[str, Any]
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a parameter of the path or the query."""
+        value: str = self.request.path_params.get(name) or self.request.query_params.get(name, default)
+        return value
+
+    def flag(self, name: str) -> bool:
+        """Return whether a parameter of the query is `true`."""
+        return self.request.query_params.get(name) == "true"
+
+    def integer(self, name: str, default: int, maximum: int = 10**9) -> int:
+        """Return an integer parameter of the query, or raise `InvalidLimit`."""
+        value = self.request.query_params.get(name)
+        if value is None:
+            return default
+        if not value.isascii() or not value.isdigit() or len(value) > 9 or int(value) > maximum:
+            raise InvalidLimit(f"`{name}` must be an integer up to {maximum:,}")
+        return int(value)
+
+
+# A function that does not return an awaitable runs in a thread: it may search or count tokens.
+ApiHandler = Callable[[ApiCall], Any]
+
+
+class ApiRoutes:
+    """Builds routes. A caller sees what the access profile of its key allows."""
+
+    def __init__(self, get_router: Callable[[], McpRouter]) -> None:
+        self._get_router = get_router
+        self.routes: list[Route] = []
+
+    def add(self, method: HttpMethod, path: str, handler: ApiHandler, *, needs_full_access: bool = False) -> None:
+        """Add a route. With `needs_full_access`, keys with an access profile are refused."""
+
+        async def respond(request: Request) -> Response:
+            try:
+                content = await self._handle(request, handler, needs_full_access)
+            except RequestFailed as error:
+                return _render_error(str(error), error.status)
+            except UnknownTool as error:
+                return _render_error(str(error), 404)
+            except ToolcribError as error:
+                return _render_error(str(error), 400)
+            if isinstance(content, Response):
+                return content
+            # Definitions of some servers contain numbers that JSON does not have.
+            body = to_json(content, inf_nan_mode="null")
+            return Response(body, media_type="application/json", headers={"cache-control": "no-store"})
+
+        self.routes.append(Route(path, respond, methods=[method]))
+
+    async def _handle(self, request: Request, handler: ApiHandler, needs_full_access: bool) -> Any:
+        principal = request.scope.get("state", {}).get("principal")
+        profile = getattr(principal, "profile", None)
+        if needs_full_access and profile:
+            raise RequestFailed("this needs a key with full access; yours has an access profile", 403)
+        router = self._get_router()
+        body = {} if request.method == "GET" else await _read_body(request)
+        call = ApiCall(request, router, router.hub.get_view(profile), body)
+        if inspect.iscoroutinefunction(handler):
+            return await handler(call)
+        return await anyio.to_thread.run_sync(handler, call)
+
+
+async def _read_body(request: Request) -> dict[str, Any]:
+    raw = await request.body()
+    if not raw:
+        return {}
+    try:
+        body = json.loads(raw)
+    except (ValueError, RecursionError):
+        raise InvalidQuery("the body is not valid JSON") from None
+    if not isinstance(body, dict):
+        raise InvalidQuery("the body must be a JSON object")
+    return body
+
+
+def _render_error(message: str, status: int) -> JSONResponse:
+    return JSONResponse({"error": message}, status, {"cache-control": "no-store"})
