@@ -43,9 +43,7 @@ ANONYMOUS: Final = Principal("anyone")
 class Authenticator:
     """Finds the principal of a request. The keys are read for every request and may change."""
 
-    def __init__(
-        self, get_keys: Callable[[], Collection[ApiKey]], sessions: BrowserSessions | None = None
-    ) -> None:
+    def __init__(self, get_keys: Callable[[], Collection[ApiKey]], sessions: BrowserSessions | None = None) -> None:
         self.get_keys = get_keys
         self.sessions = sessions
 

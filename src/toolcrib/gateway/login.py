@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
@@ -58,8 +59,13 @@ class LoginApi:
         return response
 
     async def _log_out(self, request: Request) -> Response:
-        self._sessions.close_session(_get_principal(request).session)
-        response = JSONResponse({"loggedIn": False})
+        session = _get_principal(request).session
+
+        async def close_session() -> None:
+            self._sessions.close_session(session)
+
+        # Afterwards, because the middleware cuts off responses of an ended session.
+        response = JSONResponse({"loggedIn": False}, background=BackgroundTask(close_session))
         response.delete_cookie(COOKIE_NAME, httponly=True, samesite="strict")
         return response
 

@@ -115,7 +115,9 @@ def print_console_address(config: GatewayConfig, port: int, link_token: str) -> 
     """Print where to open the console. A gateway with keys gets a link that logs in once."""
     base = build_base_url(config.http.host, port)
     if config.auth.keys:
-        click.echo(f"Console: {base}/login#{link_token}\nThis link logs you in once, within an hour. Later, log in with a key.\n")
+        click.echo(
+            f"Console: {base}/login#{link_token}\nThis link logs you in once, within an hour. Later, log in with a key.\n"
+        )
     else:
         click.echo(f"Console: {base}/\n")
 

@@ -19,8 +19,8 @@ from mcp.shared.exceptions import MCPError
 from tests.gateway.mcp.harness import STATELESS, build_config, call_text, list_tool_names, plain_server, serve_app
 from toolcrib.config.settings import AccessProfile, ApiKey, AuthConfig, HttpConfig
 from toolcrib.gateway.app import build_unprotected_app
-from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.gateway.auth import Authenticator
+from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.hub.hub import Hub
 from toolcrib.search.lexical.ranker import LexicalRanker
