@@ -100,5 +100,6 @@ SUSPICIOUS_TOOL: Final = (
     "no other order in its definition."
 )
 RESULT_TOO_LARGE: Final = (
-    "The answer of {name} has more than {limit:,} bytes and was not passed on. Ask for less of it."
+    "The answer of {name} has more than {limit:,} bytes and was not passed on. Ask for less of it, or raise "
+    "`maxResultBytes` of the server."
 )

@@ -16,6 +16,34 @@ ARGUMENT = sys.argv[2] if len(sys.argv) > 2 else ""
 ECHO: dict[str, Any] = {"name": "echo", "description": "Say it again.", "inputSchema": {}}
 
 
+# Kinds that answer a call of `echo` with a message that strict parsers refuse.
+UNREADABLE = (
+    *("half_emoji", "invalid_utf8", "control_characters", "pair"),
+    *("deep", "truncated", "no_object", "large", "large_id_last", "largest"),
+)
+
+
+def unreadable(id: Any) -> bytes:
+    start = b'{"jsonrpc": "2.0", "id": %d, "result": ' % id
+    content = b'{"content": [{"type": "text", "text": "%b"}]}'
+    texts = {
+        "half_emoji": rb"a \ud83d b",
+        "invalid_utf8": b"a \xff\xfe b",
+        "control_characters": b"a \x01 b",
+        "pair": rb"a \ud83d\ude00 b \\ud83d",
+        "large": b"x" * 10_000_000,
+        "large_id_last": b"x" * 20_000_000,
+        "largest": b"x" * 40_000_000,
+    }
+    if KIND == "large_id_last":
+        return b'{"result": ' + content % texts[KIND] + b', "jsonrpc": "2.0", "id": %d}' % id
+    if KIND in texts:
+        return start + content % texts[KIND] + b"}"
+    if KIND == "deep":
+        return start + b'{"content": [], "x": ' + b"[" * 5_000 + b"]" * 5_000 + b"}}"
+    return start + (b"[1, 2]}" if KIND == "no_object" else b'{"content": [')
+
+
 def write(text: str) -> None:
     sys.stdout.write(text)
     sys.stdout.flush()
@@ -58,6 +86,8 @@ def tools() -> Any:
         ]
     if KIND == "not_a_list":
         return {"echo": ECHO}
+    if KIND in UNREADABLE:
+        return [ECHO, {**ECHO, "name": "pid"}]
     return [ECHO]
 
 
@@ -104,7 +134,11 @@ def handle(message: dict[str, Any]) -> None:
         if KIND == "dies_after_list":
             sys.exit(4)
     elif method == "tools/call":
-        on_call(id)
+        if KIND in UNREADABLE and message["params"]["name"] == "echo":
+            sys.stdout.buffer.write(unreadable(id) + b"\n")
+            sys.stdout.flush()
+        else:
+            on_call(id)
     elif id is not None:
         send({"id": id, "error": {"code": -32601, "message": "Method not found"}})
 

@@ -111,8 +111,8 @@ def configure_logging(config: GatewayConfig | None = None, *, verbose: bool = Fa
     )
     handler.addFilter(_ServerNameFilter())
     levels = {"toolcrib": logging.DEBUG if verbose else logging.INFO if config else logging.ERROR}
-    # Toolcrib reports login errors itself.
-    levels["mcp.client.auth"] = logging.CRITICAL
+    # Toolcrib reports errors of logins and of servers itself.
+    levels |= dict.fromkeys(("mcp.client.auth", "mcp.client.streamable_http", "mcp.client.sse"), logging.CRITICAL)
     if not verbose and not as_json:
         levels["toolcrib.access"] = logging.WARNING
     if config and should_show_progress(verbose, as_json):

@@ -27,7 +27,7 @@ from tests.gateway.mcp.harness import (
 from toolcrib.config.settings import ServerConfig
 from toolcrib.core.tool_names import safe_name
 from toolcrib.gateway.mcp.admin.api import list_server_status
-from toolcrib.gateway.mcp.upstream import stdio, supervisor
+from toolcrib.gateway.mcp.upstream import connection, health, stdio, supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -91,7 +91,7 @@ async def test_read_only_call_is_retried(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot stop a process like that")
 async def test_idle_unresponsive_server_is_restarted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "HEALTH_CHECK_SECONDS", 0.3)
-    monkeypatch.setattr(stdio, "EXIT_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(health, "PING_SECONDS", 0.3)
     async with gateway(build_config(plain_server("bad", ["pid"]))) as router, connect_client(router) as connected:
         before = int(await call_text(connected, "bad___pid"))
         os.kill(before, signal.SIGSTOP)
@@ -101,6 +101,29 @@ async def test_idle_unresponsive_server_is_restarted(monkeypatch: pytest.MonkeyP
                 await anyio.sleep(0.05)
         assert int(after) != before
         assert not is_running(before)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot stop a process like that")
+async def test_unresponsive_server_is_restarted_while_clients_keep_calling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "PING_SECONDS", 0.3)
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
+    bad = plain_server("bad", ["pid"], given={"call_seconds": 1})
+    async with gateway(build_config(bad)) as router, connect_client(router) as connected:
+        before = int(await call_text(connected, "bad___pid"))
+        os.kill(before, signal.SIGSTOP)
+        with anyio.fail_after(60):
+            while not (after := await call_text(connected, "bad___pid")).isdigit():
+                pass
+        assert int(after) != before
+
+
+async def test_server_that_answers_pings_is_not_restarted_after_timeouts() -> None:
+    bad = plain_server("bad", ["hang", "pid"], given={"call_seconds": 0.1})
+    async with gateway(build_config(bad)) as router, connect_client(router) as connected:
+        before = await call_text(connected, "bad___pid")
+        for _ in range(2 * health.MAX_CONSECUTIVE_TIMEOUTS):
+            await call_error(connected, "bad___hang")
+        assert await call_text(connected, "bad___pid") == before
 
 
 async def test_call_of_hanging_server_times_out() -> None:
@@ -191,12 +214,47 @@ async def test_invalid_lines_on_stdout_are_ignored() -> None:
 
 
 async def test_endless_line_closes_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stdio, "MAX_LINE_BYTES", 4_000_000)
-    config = build_config(faulty_server("endless_line", connect_seconds=10), GOOD)
-    async with gateway(config) as router, connect_client(router) as connected:
+    monkeypatch.setattr(connection, "MAX_LINE_BYTES", 1_000_000)
+    bad = faulty_server("endless_line", connect_seconds=60, max_result_bytes=400_000)
+    async with gateway(build_config(bad, GOOD)) as router, connect_client(router) as connected:
         assert router.pool.servers["bad"].connection is None
-        assert router.pool.servers["bad"].failures
+        assert router.pool.unreachable_servers()["bad"].startswith("it sent a message without an end")
         await check_good_server(connected)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [("half_emoji", "a � b"), ("invalid_utf8", "a �� b"), ("control_characters", "a   b"), ("pair", "a 😀 b \\ud83d")],
+)
+async def test_answer_with_invalid_characters_is_repaired(kind: str, expected: str) -> None:
+    async with gateway(build_config(faulty_server(kind))) as router, connect_client(router) as connected:
+        with anyio.fail_after(30):
+            assert await call_text(connected, "bad___echo") == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("deep", "sent an answer that cannot be read: it is nested too deeply"),
+        ("truncated", "sent an answer that cannot be read: it is not valid JSON"),
+        ("no_object", "sent an answer that cannot be read: it is not a JSON-RPC message"),
+        ("large", "has more than 8,388,608 bytes"),
+        ("large_id_last", "has more than 8,388,608 bytes"),
+        ("largest", "has more than 8,388,608 bytes"),
+    ],
+)
+async def test_unreadable_answer_fails_its_call_at_once(
+    kind: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind != "large":
+        monkeypatch.setattr(connection, "MAX_LINE_BYTES", 1_000_000)
+    config = build_config(faulty_server(kind), GOOD)
+    async with gateway(config) as router, connect_client(router) as connected:
+        link = router.pool.servers["bad"].connection
+        with anyio.fail_after(60):
+            assert reason in await call_error(connected, "bad___echo")
+            assert await call_text(connected, "bad___pid") == "here"
+        assert router.pool.servers["bad"].connection is link
 
 
 async def test_notification_flood_does_not_block_others() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from typing import Any
@@ -290,3 +291,53 @@ async def test_endless_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> N
             with anyio.fail_after(20):
                 while (await connected.call_tool("web___greet", {})).is_error:
                     await anyio.sleep(0.05)
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "text/event-stream"])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("x" * 2_000_000, "has more than 100,000 bytes"), ("\\ud83d", "cannot be read: it is not valid JSON")],
+    ids=["large", "half_emoji"],
+)
+async def test_unreadable_http_answer_fails_its_call_at_once(
+    content_type: str, text: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "MAX_LINE_BYTES", 1_000_000)
+    app = OfficialServer().server.streamable_http_app(stateless_http=True)
+
+    async def answer_asks(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-name") != b"ask":
+            await app(scope, receive, send)
+            return
+        id = json.loads((await receive())["body"])["id"]
+        body = f'{{"jsonrpc": "2.0", "id": {id}, "result": {{"content": [{{"type": "text", "text": "{text}"}}]}}}}'
+        body = body if content_type == "application/json" else f"data: {body}\n\n"
+        await Response(body, media_type=content_type)(scope, receive, send)
+
+    async with serve_app(answer_asks) as url:
+        web = Configured("web", transport="http", url=f"{url}/mcp", max_result_bytes=100_000)
+        async with gateway(build_config(web)) as router, connect_client(router) as connected:
+            link = router.pool.servers["web"].connection
+            result = await connected.call_tool("web___ask", {})
+            assert result.is_error
+            assert reason in part_text(result.content[0])
+            assert await call_text(connected, "web___greet") == "greet world"
+            assert router.pool.servers["web"].connection is link
+
+
+async def test_answer_of_an_sse_server_is_repaired() -> None:
+    made = OfficialServer()
+    app = sse_app(made.server)
+
+    async def break_answers(scope: Any, receive: Any, send: Any) -> None:
+        async def send_broken(message: Any) -> None:
+            if body := message.get("body"):
+                message = {**message, "body": body.replace(b"greet Bo", rb"greet \ud83d")}
+            await send(message)
+
+        await app(scope, receive, send_broken)
+
+    async with serve_app(break_answers) as url:
+        old = Configured("old", transport="sse", url=f"{url}/sse", protocol="legacy")
+        async with gateway(build_config(old)) as router, connect_client(router) as connected:
+            assert await call_text(connected, "old___greet", {"who": "Bo"}) == "greet \ufffd"

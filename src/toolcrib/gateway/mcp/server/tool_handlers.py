@@ -34,7 +34,7 @@ from toolcrib.gateway.mcp.server.meta_tools import (
 )
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
-from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry, exceeds_size
+from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView, DisclosureMode
 from toolcrib.profiles import mcproxy
@@ -141,10 +141,6 @@ class ToolHandlers:
             return text_result(str(error), is_error=True)
         succeeded = result.get("isError") is not True
         self._hub.record_call(entry.name, succeeded, time.monotonic() - started)
-        limit = server.config.max_result_bytes
-        if exceeds_size(result, limit):
-            text = prompts.RESULT_TOO_LARGE.format(name=entry.name, limit=limit)
-            return text_result(text, is_error=True)
         return result
 
     async def search(self, view: AccessView, arguments: Mapping[str, Any]) -> dict[str, Any]:

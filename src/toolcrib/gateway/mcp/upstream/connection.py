@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from toolcrib import __version__
 from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import ServerUnavailable
+from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, EndlessMessage, RepairedStream
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
 from toolcrib.gateway.mcp.upstream.sdk import (
     CONNECTION_CLOSED_MESSAGE,
@@ -188,12 +189,29 @@ def _open_transport(
     server: ServerConfig, stderr_tail: StderrTail, watch: _HttpStatusWatch
 ) -> AbstractAsyncContextManager[Any]:
     if server.transport == "stdio":
-        return run_child_process(server.command, server.args, env=server.env, cwd=server.cwd, stderr_tail=stderr_tail)
+        return run_child_process(
+            [server.command, *server.args],
+            env=server.env,
+            cwd=server.cwd,
+            max_message_bytes=_max_message_bytes(server),
+            stderr_tail=stderr_tail,
+        )
     if server.transport == "sse":
-        read_timeout = _read_timeout_seconds(server)
-        headers = dict(server.headers)
-        return sse_client(server.url, headers, server.connect_seconds, read_timeout, auth=watch.auth)
+        return _open_sse(server, watch)
     return _open_streamable_http(server, watch)
+
+
+@asynccontextmanager
+async def _open_sse(server: ServerConfig, watch: _HttpStatusWatch) -> AsyncIterator[Any]:
+    async with sse_client(
+        server.url, dict(server.headers), server.connect_seconds, _read_timeout_seconds(server), auth=watch.auth
+    ) as (read, write):
+        yield RepairedStream(read), write
+
+
+def _max_message_bytes(server: ServerConfig) -> int:
+    # Larger than the limit for results, because JSON escapes take room and lists have no limit of their own.
+    return max(MAX_LINE_BYTES, 2 * server.max_result_bytes)
 
 
 @asynccontextmanager
@@ -204,9 +222,11 @@ async def _open_streamable_http(server: ServerConfig, watch: _HttpStatusWatch) -
             auth=watch.auth,
             timeout=httpx2.Timeout(server.connect_seconds, read=_read_timeout_seconds(server)),
             event_hooks={"response": [watch.check_response]},
-            transport=_BoundedTransport(httpx2.AsyncHTTPTransport()),
+            transport=_BoundedTransport(httpx2.AsyncHTTPTransport(), _max_message_bytes(server)),
         ) as client,
-        streamable_http_client(server.url, http_client=client, max_sse_event_size=server.max_result_bytes) as streams,
+        streamable_http_client(
+            server.url, http_client=client, max_sse_event_size=_max_message_bytes(server)
+        ) as streams,
     ):
         yield streams
 
@@ -214,14 +234,15 @@ async def _open_streamable_http(server: ServerConfig, watch: _HttpStatusWatch) -
 class _BoundedTransport(httpx2.AsyncBaseTransport):
     """Limits the size of responses, except event streams, which have their own limit."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, max_bytes: int) -> None:
         self._inner = inner
+        self._max_bytes = max_bytes
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._inner.handle_async_request(request)
         is_event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if not is_event_stream and isinstance(response.stream, httpx2.AsyncByteStream):
-            response.stream = _BoundedBody(response.stream)
+            response.stream = _BoundedBody(response.stream, self._max_bytes)
         return response
 
     async def aclose(self) -> None:
@@ -229,15 +250,17 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
 
 
 class _BoundedBody(httpx2.AsyncByteStream):
-    def __init__(self, body: httpx2.AsyncByteStream) -> None:
+    def __init__(self, body: httpx2.AsyncByteStream, max_bytes: int) -> None:
         self._body = body
+        self._max_bytes = max_bytes
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         size = 0
         async for chunk in self._body:
             size += len(chunk)
-            if size > MAX_LINE_BYTES:
-                raise httpx2.ReadError(f"the response has more than {MAX_LINE_BYTES:,} bytes")
+            if size > self._max_bytes:
+                # The SDK turns a `StreamError` into the result of the request; others end the connection.
+                raise httpx2.StreamError(TOO_LARGE)
             yield chunk
 
     async def aclose(self) -> None:
@@ -266,6 +289,8 @@ def describe_error(error: BaseException) -> str:
         return "it did not answer in time; raise `connectSeconds` if it is slow"
     if isinstance(error, ServerUnavailable):
         return str(error)
+    if isinstance(error, EndlessMessage):
+        return "it sent a message without an end"
     if isinstance(error, httpx2.HTTPStatusError):
         return f"it answered with HTTP {error.response.status_code}"
     if isinstance(error, httpx2.TransportError):

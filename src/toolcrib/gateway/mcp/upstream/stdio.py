@@ -18,12 +18,13 @@ from typing import Final
 
 import anyio
 import anyio.abc
-import mcp_types as types
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
-# The maximum size of a message on standard input and output.
+from toolcrib.gateway.mcp.upstream.messages import MessageBuffer
+
+# The maximum size of a message. A server with a larger `maxResultBytes` may send larger ones.
 MAX_LINE_BYTES: Final = 64 * 1024 * 1024
 MAX_STDERR_LINES: Final = 200
 MAX_STDERR_LINE_CHARS: Final = 2_000
@@ -75,12 +76,12 @@ class StderrTail:
 
 @asynccontextmanager
 async def run_child_process(
-    command: str, args: Sequence[str], *, env: Mapping[str, str], cwd: str | None, stderr_tail: StderrTail
+    command: Sequence[str], *, env: Mapping[str, str], cwd: str | None, max_message_bytes: int, stderr_tail: StderrTail
 ) -> AsyncIterator[MessageStreams]:
     """Start a server and yield its message streams; stop it and its children at the end."""
     stderr_tail.exit_code = None
     opening = anyio.open_process(
-        [command, *args],
+        command,
         # Without a fixed seed, Python servers that join a set would change their descriptions.
         env={"PYTHONHASHSEED": "0", **get_default_environment(), **env},
         cwd=cwd,
@@ -92,7 +93,7 @@ async def run_child_process(
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
     ended = anyio.Event()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_read_stdout, process, received, ended)
+        tasks.start_soon(_read_stdout, process, received, ended, MessageBuffer(max_message_bytes))
         tasks.start_soon(_write_stdin, process, outgoing, received, ended)
         tasks.start_soon(_read_stderr, process, stderr_tail)
         try:
@@ -109,21 +110,19 @@ async def run_child_process(
 
 
 async def _read_stdout(
-    process: anyio.abc.Process, received: MemoryObjectSendStream[SessionMessage | Exception], ended: anyio.Event
+    process: anyio.abc.Process,
+    received: MemoryObjectSendStream[SessionMessage | Exception],
+    ended: anyio.Event,
+    buffer: MessageBuffer,
 ) -> None:
     assert process.stdout
-    line = bytearray()
     with received, suppress(*_PIPE_ERRORS):
         async for chunk in process.stdout:
             *complete, rest = chunk.split(b"\n")
             for part in complete:
-                line += part
-                await received.send(_parse_message(bytes(line)))
-                line.clear()
-            line += rest
-            if len(line) > MAX_LINE_BYTES:
-                # The rest of the stream cannot be parsed, so the connection ends.
-                return
+                buffer.add(part)
+                await received.send(buffer.take_message())
+            buffer.add(rest)
         ended.set()
 
 
@@ -150,13 +149,6 @@ async def _read_stderr(process: anyio.abc.Process, stderr_tail: StderrTail) -> N
     with suppress(*_PIPE_ERRORS):
         async for chunk in process.stderr:
             stderr_tail.add_output(chunk.decode(errors="replace"))
-
-
-def _parse_message(line: bytes) -> SessionMessage | Exception:
-    try:
-        return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
-    except ValueError as error:
-        return error
 
 
 async def _stop_process(process: anyio.abc.Process) -> bool:

@@ -14,19 +14,23 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import anyio
 from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
-from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND, REQUEST_TIMEOUT
+from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
 
 from toolcrib.config.settings import ServerConfig
+from toolcrib.core import prompts
 from toolcrib.errors import ServerUnavailable, ToolcribError
 from toolcrib.gateway.logs import Redactor
 from toolcrib.gateway.mcp.upstream.connection import UpstreamConnection, describe_error, describe_exit, open_connection
-from toolcrib.gateway.mcp.upstream.in_flight import InFlightCaller, InFlightCalls
+from toolcrib.gateway.mcp.upstream.health import HealthMonitor
+from toolcrib.gateway.mcp.upstream.in_flight import InFlightCall, InFlightCaller, InFlightCalls
+from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable
 from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
 from toolcrib.gateway.mcp.upstream.stdio import StderrTail
 from toolcrib.gateway.mcp.upstream.subscriptions import (
@@ -109,6 +113,7 @@ class UpstreamServer:
         self.recent_failures = 0
         # Whether this is a lazy server that was not needed since it last ran.
         self.is_stopped = False
+        self._health = HealthMonitor()
         self._start_requested = anyio.Event()
         self._relist_requested = anyio.Event()
         self._attempt_finished = anyio.Event()
@@ -167,14 +172,17 @@ class UpstreamServer:
             self.call_count += 1
             try:
                 with self.in_flight.track_call(caller, self.config.call_seconds) as call:
-                    return await connection.session.raw_request(
+                    result = await connection.session.raw_request(
                         method,
                         params,
                         capabilities=caller.capabilities,
                         on_progress=self.in_flight.drop_when_busy(caller.report_progress),
-                        on_response=call.mark_answered,
+                        on_response=partial(self._mark_answered, call),
                     )
+                self._check_size(result)
+                return result
             except TimeoutError:
+                self._health.record_timeout()
                 raise ServerUnavailable(
                     f"{self.name} did not answer within {self.config.call_seconds:g} seconds; "
                     "raise its `callSeconds` if it is slow"
@@ -191,6 +199,18 @@ class UpstreamServer:
             finally:
                 self._last_used = time.monotonic()
         raise AssertionError("the last attempt returns or raises")
+
+    def _mark_answered(self, call: InFlightCall) -> None:
+        self._health.record_answer()
+        call.mark_answered()
+
+    def _check_size(self, result: Mapping[str, Any]) -> None:
+        if exceeds_size(result, self.config.max_result_bytes):
+            raise self._too_large_error()
+
+    def _too_large_error(self) -> ServerUnavailable:
+        limit = self.config.max_result_bytes
+        return ServerUnavailable(prompts.RESULT_TOO_LARGE.format(name=self.name, limit=limit))
 
     async def wait_connected(self, tolerated_failures: int = 0) -> UpstreamConnection:
         """Return the connection, waiting for it if the server is starting.
@@ -276,6 +296,7 @@ class UpstreamServer:
     def _mark_connected(self, connection: UpstreamConnection) -> None:
         self.connection, self.error, self.failures = connection, "", 0
         self._was_connected = True
+        self._health = HealthMonitor()
         self._last_used = self._connected_at = time.monotonic()
         self._start_requested = anyio.Event()
         self.in_flight.reset(is_stateless=connection.session.is_stateless)
@@ -313,6 +334,10 @@ class UpstreamServer:
         """Return if the error means that the connection was lost; otherwise raise the error."""
         if hint := connection.login_hint():
             raise ServerUnavailable(f"{self.name} is not reachable: {hint}") from None
+        if reason := describe_unreadable(error):
+            if reason == TOO_LARGE:
+                raise self._too_large_error() from None
+            raise ServerUnavailable(f"{self.name} sent an answer that cannot be read: {reason}") from None
         if error.error.message == HTTP_ERROR_MESSAGE:
             raise ServerUnavailable(f"{self.name} is not reachable: it answered with an HTTP error") from None
         if error.error.code == CONNECTION_CLOSED:
@@ -342,9 +367,8 @@ class UpstreamServer:
             tasks.start_soon(sync.run)
             closed = connection.closed
             while not (closed.is_set() or self._is_idle() or self.should_reconnect()):
-                with anyio.move_on_after(interval):
-                    await closed.wait()
-                if not (closed.is_set() or self.in_flight or await _is_healthy(connection)):
+                await self._health.wait(closed, interval)
+                if not closed.is_set() and not await self._health.is_responsive(connection, bool(self.in_flight)):
                     raise ServerUnavailable("it no longer answers")
             tasks.cancel_scope.cancel()
         if self._is_idle() and not closed.is_set():
@@ -403,13 +427,3 @@ class UpstreamServer:
 
     async def _handle_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         return await self.in_flight.forward_request(method, params, self.config.answer_seconds)
-
-
-async def _is_healthy(connection: UpstreamConnection) -> bool:
-    method = "server/discover" if connection.session.is_stateless else "ping"
-    try:
-        await connection.session.raw_request(method, None, timeout=HEALTH_CHECK_SECONDS)
-    except MCPError as error:
-        # Some servers do not implement ping, but any response shows that they are alive.
-        return error.error.code not in (CONNECTION_CLOSED, REQUEST_TIMEOUT)
-    return True
