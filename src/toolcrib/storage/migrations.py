@@ -62,6 +62,14 @@ _VERSION_6: Final = (
     "CREATE TABLE access_profiles (name TEXT PRIMARY KEY, body TEXT NOT NULL, created_at REAL NOT NULL)",
 )
 
+_VERSION_7: Final = (
+    "CREATE TABLE definition_versions (server TEXT NOT NULL, tool TEXT NOT NULL, fingerprint TEXT NOT NULL, "
+    "definition TEXT NOT NULL, replaced_at REAL NOT NULL, PRIMARY KEY (server, tool, fingerprint))",
+    "CREATE TABLE rejections (server TEXT NOT NULL, tool TEXT NOT NULL, fingerprint TEXT NOT NULL, at REAL NOT NULL, "
+    "PRIMARY KEY (server, tool)) WITHOUT ROWID",
+    "CREATE TABLE saved_queries (query TEXT PRIMARY KEY, tools TEXT NOT NULL, created_at REAL NOT NULL)",
+)
+
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_1,
     _VERSION_2,
@@ -69,4 +77,5 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_4,
     _VERSION_5,
     _VERSION_6,
+    _VERSION_7,
 )

@@ -10,9 +10,10 @@ from typing import Any, Final
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import query_int
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage import access, audit, time_series
+from toolcrib.storage import access, audit, definitions, time_series
 from toolcrib.storage.access import KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
+from toolcrib.storage.definitions import DefinitionVersion, SavedQuery
 from toolcrib.storage.llm_usage import LlmUsage, add_usage, read_usage
 from toolcrib.storage.results import StoredResult, count_results, read_result, write_result
 from toolcrib.storage.sqlite_database import SqliteDatabase
@@ -96,6 +97,7 @@ class SqliteStore:
         def write(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM manifests WHERE server = ?", (server,))
             connection.execute("DELETE FROM pins WHERE server = ?", (server,))
+            definitions.delete_versions(connection, server)
             _increment_revision(connection)
 
         self._database.write(write, durable=True)
@@ -123,9 +125,11 @@ class SqliteStore:
 
     def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
         """Store pins. A candidate that was approved in the meantime stays approved."""
+        pins = list(pins)
         rows = [_row_from_pin(server, pin) for pin in pins]
 
         def write(connection: sqlite3.Connection) -> None:
+            definitions.keep_versions(connection, server, ((pin.tool, pin.fingerprint) for pin in pins))
             connection.executemany(
                 f"INSERT INTO pins (server, {_PIN_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
                 "ON CONFLICT (server, tool) DO UPDATE SET fingerprint = excluded.fingerprint, "
@@ -162,8 +166,10 @@ class SqliteStore:
         values = {"server": server, "tool": tool, "fingerprint": fingerprint}
 
         def write(connection: sqlite3.Connection) -> list[str]:
-            query = f"SELECT tool FROM pins WHERE {condition} ORDER BY tool"
-            tools = [row[0] for row in connection.execute(query, values)]
+            query = f"SELECT tool, candidate_fingerprint FROM pins WHERE {condition} ORDER BY tool"
+            replacements = connection.execute(query, values).fetchall()
+            definitions.keep_versions(connection, server, replacements)
+            tools = [tool for tool, _ in replacements]
             connection.execute(
                 "UPDATE pins SET state = 'approved', fingerprint = candidate_fingerprint, "
                 "definition = candidate, candidate = NULL, candidate_fingerprint = '' "
@@ -175,6 +181,32 @@ class SqliteStore:
             return tools
 
         return self._database.write(write, durable=True)
+
+    def reject(self, server: str, tool: str, fingerprint: str) -> bool:
+        """Reject a candidate, so that it no longer waits; return whether it was still the candidate."""
+        return self._database.write(
+            lambda connection: definitions.write_rejection(connection, server, tool, fingerprint), durable=True
+        )
+
+    def list_rejections(self) -> frozenset[tuple[str, str, str]]:
+        """Return server, tool and fingerprint of every rejected candidate."""
+        return self._database.run(definitions.read_rejections)
+
+    def list_definition_versions(self, server: str, tool: str) -> list[DefinitionVersion]:
+        """Return the earlier approved definitions of a tool, newest first."""
+        return self._database.run(lambda connection: definitions.read_versions(connection, server, tool))
+
+    def put_saved_query(self, saved: SavedQuery) -> None:
+        """Save a test query in place of an earlier one with the same text."""
+        self._database.write(lambda connection: definitions.write_query(connection, saved), durable=True)
+
+    def list_saved_queries(self) -> list[SavedQuery]:
+        """Return the saved test queries, the oldest first."""
+        return self._database.run(definitions.read_queries)
+
+    def delete_saved_query(self, query: str) -> bool:
+        """Delete a saved test query; return whether it existed."""
+        return self._database.write(lambda connection: definitions.delete_query(connection, query), durable=True)
 
     def get_revision(self) -> int:
         """Return a number that grows whenever a process changes pins."""

@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage.access import KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
+from toolcrib.storage.definitions import DefinitionVersion, SavedQuery
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.results import StoredResult
 from toolcrib.storage.time_series import Resolution, SeriesAmount
@@ -97,6 +98,24 @@ class Store(Protocol):
         With a `fingerprint`, approve only the candidate that has it. This protects against a
         candidate that was replaced after the user reviewed it.
         """
+
+    def reject(self, server: str, tool: str, fingerprint: str) -> bool:
+        """Reject a candidate, so that it no longer waits; return whether it was still the candidate."""
+
+    def list_rejections(self) -> frozenset[tuple[str, str, str]]:
+        """Return server, tool and fingerprint of every rejected candidate."""
+
+    def list_definition_versions(self, server: str, tool: str) -> list[DefinitionVersion]:
+        """Return the earlier approved definitions of a tool, newest first."""
+
+    def put_saved_query(self, saved: SavedQuery) -> None:
+        """Save a test query in place of an earlier one with the same text."""
+
+    def list_saved_queries(self) -> list[SavedQuery]:
+        """Return the saved test queries, the oldest first."""
+
+    def delete_saved_query(self, query: str) -> bool:
+        """Delete a saved test query; return whether it existed."""
 
     def get_revision(self) -> int:
         """Return a number that grows whenever a process changes pins. The call is cheap."""
