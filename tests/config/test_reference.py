@@ -14,6 +14,7 @@ from toolcrib.config.fields import SettingField, list_settings
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS
 from toolcrib.config.settings import (
     AccessProfile,
+    AuditConfig,
     EmbeddingConfig,
     GatewayConfig,
     HttpConfig,
@@ -38,6 +39,7 @@ _PARTS = {
         SafetyConfig,
         HttpConfig,
         EmbeddingConfig,
+        AuditConfig,
     )
 }
 

@@ -14,6 +14,7 @@ from toolcrib.config.fields import list_settings
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
 from toolcrib.config.settings import (
     AccessProfile,
+    AuditConfig,
     HttpConfig,
     LlmGatewayConfig,
     LlmUpstreamConfig,
@@ -32,6 +33,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
     LlmGatewayConfig: ("modelGateway",),
     SafetyConfig: ("safety",),
     HttpConfig: ("http",),
+    AuditConfig: ("audit",),
 }
 
 

@@ -21,6 +21,7 @@ from toolcrib.config.settings import (
     AccessProfile,
     ApiKey,
     ApiKeyEntry,
+    AuditConfig,
     AuthConfig,
     EmbeddingConfig,
     GatewayConfig,
@@ -55,6 +56,7 @@ KNOWN_KEYS = (
     "safety",
     "http",
     "embedding",
+    "audit",
 )
 # Keys of other programs, and the reference to the schema that editors use.
 FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
@@ -106,6 +108,7 @@ def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: 
         safety=SafetyConfig(**root.child("safety").read_settings(SafetyConfig)),
         http=_read_http(root, notes),
         embedding=_read_embedding(root.child("embedding")),
+        audit=AuditConfig(**root.child("audit").read_settings(AuditConfig)),
         path=path,
         notes=tuple(notes),
         **_read_store(root),

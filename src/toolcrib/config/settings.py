@@ -125,6 +125,9 @@ class AccessProfile:
     always_expose: tuple[str, ...] = setting((), "Tools to list always, in addition to those of `toolSearch`.")
     mode: ExposureMode | None = setting(None, "The mode; null for the mode of `toolSearch`.")
     confident_from: float | None = setting(None, "The confidence threshold; null for that of `toolSearch`.", 0, 1)
+    record_content: bool | None = setting(
+        None, "Whether the audit log has the arguments and results of calls; null for the setting of `audit`."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +174,19 @@ class SafetyConfig:
     scan: ScanAction = setting(
         "flag", "What to do when a definition contains hidden text or instructions to the model."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class AuditConfig:
+    """The audit log: which searches, calls and changes are recorded, and for how long."""
+
+    enabled: bool = setting(True, "Whether to record searches and calls. Approvals, keys and logins are always recorded.")
+    record_content: bool = setting(
+        False, "Record the arguments and results of calls, with secrets removed. A profile can override it."
+    )
+    retention_days: float = setting(30.0, "Delete older rows.", 0.01, 3_650)
+    max_rows: int = setting(1_000_000, "Delete the oldest rows over this number.", 1_000, 100 * _MILLION)
+    export: str = setting("", "A file to which each row is also appended as a line of JSON; `-` for standard output.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +289,7 @@ class GatewayConfig:
     safety: SafetyConfig = SafetyConfig()
     http: HttpConfig = HttpConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
+    audit: AuditConfig = AuditConfig()
     path: Path | None = None
     # Messages about settings in the file that have no effect.
     notes: tuple[str, ...] = field(default=(), compare=False)

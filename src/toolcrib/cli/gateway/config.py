@@ -14,6 +14,7 @@ from toolcrib.config.server_entry import FOREIGN_SERVER_KEYS
 from toolcrib.config.settings import (
     AccessProfile,
     ApiKeyEntry,
+    AuditConfig,
     AuthConfig,
     EmbeddingConfig,
     GatewayConfig,
@@ -122,6 +123,7 @@ def build_config_schema() -> dict[str, Any]:
             "safety": _section_schema(SafetyConfig),
             "http": _section_schema(HttpConfig),
             "embedding": _section_schema(EmbeddingConfig),
+            "audit": _section_schema(AuditConfig),
             "httpServer": True,
             "middleware": True,
             "capabilities": True,
