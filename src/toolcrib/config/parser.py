@@ -64,6 +64,9 @@ FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middlewa
 # Editors and apps have URL schemes of their own.
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,60}://[^/\s]{1,300}/?")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_PROFILE_NAME_RULE = (
+    "the name of a profile is part of a URL: use at most 64 letters, digits, underscores, dots and hyphens"
+)
 _KEY_HASH = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
 _DEFAULT_APIS = {"anthropic": "messages", "openai": "openai"}
 _DEFAULT_URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
@@ -171,16 +174,20 @@ def _read_profiles(section: ConfigSection, servers: Mapping[str, ServerConfig]) 
     for name in section.members:
         entry = section.child(name)
         if not _PROFILE_NAME.fullmatch(name):
-            raise InvalidSetting(
-                entry.path,
-                "the name of a profile is part of a URL: use at most 64 letters, digits, underscores, dots and hyphens",
-            )
+            raise InvalidSetting(entry.path, _PROFILE_NAME_RULE)
         profile = AccessProfile(name, **entry.read_settings(AccessProfile))
         for number, server in enumerate(profile.servers or ()):
             if server not in servers:
                 raise unknown_name((*entry.path, "servers", number), "server", server, servers)
         profiles[name] = profile
     return profiles
+
+
+def read_profile(name: str, settings: Mapping[str, Any]) -> AccessProfile:
+    """Return an access profile that was created at run time; raise `InvalidConfig` if it cannot be used."""
+    if not _PROFILE_NAME.fullmatch(name):
+        raise InvalidSetting(("name",), _PROFILE_NAME_RULE)
+    return AccessProfile(name, **ConfigSection((), settings, {}).read_settings(AccessProfile))
 
 
 def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) -> AuthConfig:

@@ -180,7 +180,9 @@ class SafetyConfig:
 class AuditConfig:
     """The audit log: which searches, calls and changes are recorded, and for how long."""
 
-    enabled: bool = setting(True, "Whether to record searches and calls. Approvals, keys and logins are always recorded.")
+    enabled: bool = setting(
+        True, "Whether to record searches and calls. Approvals, keys and logins are always recorded."
+    )
     record_content: bool = setting(
         False, "Record the arguments and results of calls, with secrets removed. A profile can override it."
     )

@@ -49,7 +49,14 @@ _PATTERNS: Final = (
         REDACTED,
     ),
 )
+_SECRET_NAME: Final = re.compile(rf"(?:^|[_.-]){_SECRET_NAMES}$", re.IGNORECASE)
+_CAMEL_CASE: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+
+
+def is_secret_name(name: str) -> bool:
+    """Return whether a parameter with this name holds a secret: `password`, `apiKey`, `db_token`."""
+    return _SECRET_NAME.search(_CAMEL_CASE.sub("_", name[:200])) is not None
 
 
 class Redactor:

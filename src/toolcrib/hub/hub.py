@@ -11,6 +11,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any, Final
 
+from toolcrib.config.parser import read_profile
 from toolcrib.config.settings import AccessProfile, GatewayConfig, ServerConfig
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.fallback import FallbackRanker
@@ -67,6 +68,8 @@ class Hub:
         self.directory = ToolDirectory()
         # Notices for the operator, by topic.
         self.notices: dict[str, str] = {}
+        self._stored_profiles: Mapping[str, AccessProfile] = {}
+        self.refresh_profiles()
         self._load_manifests()
 
     @property
@@ -81,6 +84,18 @@ class Hub:
         errors = (ranker.primary_error for ranker in fallbacks)
         return next((str(error) for error in errors if error), "")
 
+    @property
+    def profiles(self) -> Mapping[str, AccessProfile]:
+        """The access profiles of the store and of the configuration, which has priority."""
+        return {**self._stored_profiles, **self.config.profiles} if self._stored_profiles else self.config.profiles
+
+    def refresh_profiles(self) -> None:
+        """Read the access profiles of the store again."""
+        stored = {name: read_profile(name, settings) for name, settings in self.store.list_profiles().items()}
+        with self._lock:
+            if stored != self._stored_profiles:
+                self._stored_profiles, self._views = stored, {}
+
     def knows_tools_of(self, server: ServerConfig) -> bool:
         """Return whether a server has listed its tools, in this run or an earlier one."""
         return server.name in self._server_tools
@@ -91,9 +106,9 @@ class Hub:
         with self._lock:
             view = self._views.get(name)
             if view is None:
-                if name and name not in self.config.profiles:
+                if name and name not in self.profiles:
                     raise UnknownProfile(f"there is no profile {name!r}; add it to `profiles`")
-                rights = self.config.profiles[name] if name else FULL_ACCESS
+                rights = self.profiles[name] if name else FULL_ACCESS
                 view = AccessView(self.directory, rights, self.config.tool_search, self._engine)
                 self._views[name] = view
             return view

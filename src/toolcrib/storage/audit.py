@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-AuditAction = Literal["list", "search", "call", "llm", "approval", "login", "key", "config"]
+AuditAction = Literal["list", "search", "describe", "call", "llm", "approval", "login", "key", "config"]
 AuditOutcome = Literal["ok", "error", "refused"]
 
 # One run of `prune_rows` deletes at most this many rows, so that other writers do not wait long.

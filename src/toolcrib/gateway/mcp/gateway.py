@@ -14,6 +14,7 @@ import anyio
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.watch import ConfigChange, ConfigDifference, ConfigWatcher
 from toolcrib.errors import InvalidConfig, ToolcribError
+from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import check_bind_address
 from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart
@@ -32,13 +33,14 @@ _log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def run_gateway(
-    hub: Hub, get_profile: GetProfile, on_started: OnServerStart | None = None
+    hub: Hub, get_profile: GetProfile, on_started: OnServerStart | None = None, audit: AuditLog | None = None
 ) -> AsyncIterator[McpRouter]:
     """Run the upstream servers and the background tasks; yield the router that serves clients."""
-    router = McpRouter(hub, get_profile)
+    router = McpRouter(hub, get_profile, audit)
     async with anyio.create_task_group() as tasks:
         await tasks.start(router.pool.run)
         tasks.start_soon(_run_housekeeping, router)
+        tasks.start_soon(router.audit.run)
         tasks.start_soon(_warm_up_engine, router)
         tasks.start_soon(reload_on_change, router)
         if on_started is not None:
@@ -48,7 +50,7 @@ async def run_gateway(
         finally:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(router.token_savings.flush)
+                await run_and_log_errors(router.audit.flush)
                 await anyio.to_thread.run_sync(hub.flush)
 
 
@@ -66,8 +68,8 @@ async def _run_housekeeping(router: McpRouter) -> None:
     hub = router.hub
     while True:
         await anyio.sleep(HOUSEKEEPING_SECONDS)
-        await run_and_log_errors(router.token_savings.flush)
         await run_and_log_errors(hub.flush)
+        await run_and_log_errors(hub.refresh_profiles)
         if await run_and_log_errors(hub.refresh_pins):
             await router.notify_tools_changed()
         router.pool.relist(sorted(hub.forgotten_servers))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.gateway.mcp.harness import build_config, connect_client, gateway, plain_server, wait_until
-from toolcrib.gateway.mcp.server import router as router_module
+from toolcrib.gateway import audit
+from toolcrib.gateway.mcp.server import activity
 from toolcrib.gateway.mcp.server.router import McpRouter
 
 NAMES = [f"tool_{number}" for number in range(20)]
@@ -46,8 +47,8 @@ async def test_full_list_saves_nothing() -> None:
 
 @pytest.mark.anyio
 async def test_full_batch_is_counted_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(router_module, "MAX_PENDING_RESPONSES", 3)
-    monkeypatch.setattr("toolcrib.gateway.mcp.gateway.HOUSEKEEPING_SECONDS", 3600)
+    monkeypatch.setattr(activity, "MAX_PENDING_RESPONSES", 3)
+    monkeypatch.setattr(audit, "FLUSH_SECONDS", 3600)
     async with gateway(build_config(plain_server("few"))) as router, connect_client(router) as connected:
         for _ in range(3):
             await connected.list_tools()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -38,6 +39,9 @@ class SessionState:
     log_level: str | None = None
     profile: str | None = None
     has_handshake: bool = False
+    # The name of the session in the audit log. A stateless request has no session.
+    id: str = field(default_factory=lambda: secrets.token_hex(6))
+    has_session: bool = False
     # Identifies the client, also in tables that outlive its connection.
     key: object = field(default_factory=object)
     pending_notifications: int = 0

@@ -6,9 +6,8 @@ dicts, because its models drop fields that they do not know.
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from threading import Lock
 from typing import Any, Final
 
 import anyio
@@ -30,9 +29,9 @@ from mcp_types import INVALID_PARAMS
 from mcp_types import methods as _methods
 
 from toolcrib import __version__
-from toolcrib.core import prompts
-from toolcrib.core.token_count import count_tool_tokens, estimate_tokens
 from toolcrib.errors import RequestFailed, UnknownProfile
+from toolcrib.gateway.audit import AuditLog
+from toolcrib.gateway.mcp.server.activity import ActivityRecorder
 from toolcrib.gateway.mcp.server.client import ConnectedClient, get_session_state
 from toolcrib.gateway.mcp.server.passthrough import Passthrough
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
@@ -40,8 +39,6 @@ from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection
 from toolcrib.hub.hub import Hub
-from toolcrib.hub.view import AccessView
-from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
 
 # A client that does not accept a notification within this time no longer reads.
 NOTIFY_TIMEOUT_SECONDS: Final = 5.0
@@ -59,9 +56,6 @@ _CACHEABLE_METHODS: Final = frozenset(
 )
 Handler = Callable[[ConnectedClient, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 GetProfile = Callable[[RequestContext], str | None]
-# Responses are counted later in batches, so that clients do not wait for it.
-MAX_PENDING_RESPONSES: Final = 1_000
-_SEARCH_TOOL_NAMES: Final = frozenset({prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, SEARCH_TOOL_NAME})
 
 
 class _SdkServer(Server[Any]):
@@ -72,69 +66,14 @@ class _SdkServer(Server[Any]):
         return super().create_initialization_options(NotificationOptions(True, True, True))
 
 
-class TokenSavings:
-    """Records the responses sent to clients and adds their tokens to the hub's counters."""
-
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
-        self._pending_lists: list[tuple[AccessView, list[dict[str, Any]]]] = []
-        self._pending_results: list[list[Any]] = []
-        self._lock = Lock()
-
-    async def record_response(
-        self, profile: str | None, method: str, params: Mapping[str, Any], result: Mapping[str, Any]
-    ) -> None:
-        """Record a response if it contains tools."""
-        if method not in ("tools/list", "tools/call"):
-            return
-        try:
-            view = self._hub.get_view(profile)
-        except UnknownProfile:
-            # A reload has just removed the profile.
-            return
-        name = params.get("name")
-        with self._lock:
-            if method == "tools/list":
-                self._pending_lists.append((view, result["tools"]))
-            elif name in _SEARCH_TOOL_NAMES and name not in view.entries:
-                self._pending_results.append(result.get("content") or [])
-        if len(self._pending_lists) + len(self._pending_results) >= MAX_PENDING_RESPONSES:
-            await anyio.to_thread.run_sync(self.flush)
-
-    def flush(self) -> None:
-        """Count the recorded responses and add them to the hub's counters. Thread-safe."""
-        with self._lock:
-            lists, self._pending_lists = self._pending_lists, []
-            results, self._pending_results = self._pending_results, []
-        if not lists and not results:
-            return
-        total = sum(view.total_tokens for view, _ in lists)
-        listed = sum(_count_list_tokens(view, tools) for view, tools in lists)
-        found = sum(map(_count_json_tokens, results))
-        self._hub.add_counts(
-            listings=len(lists),
-            tokens_of_all=total,
-            tokens_listed=listed,
-            tokens_found=found,
-            tokens_saved=total - listed - found,
-        )
-
-
-def _count_list_tokens(view: AccessView, tools: list[dict[str, Any]]) -> int:
-    entries = ((view.entries.get(tool["name"]), tool) for tool in tools)
-    return sum(count_tool_tokens(entry.tool) if entry else _count_json_tokens(tool) for entry, tool in entries)
-
-
-def _count_json_tokens(value: object) -> int:
-    return estimate_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
-
-
 class McpRouter:
     """Serves the clients of all transports from one hub and one pool of upstream servers."""
 
-    def __init__(self, hub: Hub, get_profile: GetProfile = lambda ctx: None) -> None:
+    def __init__(self, hub: Hub, get_profile: GetProfile = lambda ctx: None, audit: AuditLog | None = None) -> None:
         self.hub = hub
-        self.token_savings = TokenSavings(hub)
+        self.audit = audit or AuditLog(hub)
+        self.activity = ActivityRecorder(hub, self.audit)
+        self.audit.before_flush.append(self.activity.flush)
         self.pool = UpstreamPool(hub, self.notify_tools_changed, self.forward_notification)
         self._get_profile = get_profile
         # Change streams of stateless clients, one bus per profile so that none sees the servers
@@ -213,16 +152,20 @@ class McpRouter:
             if is_session and get_session_state(connection).profile != profile:
                 raise MCPError(INVALID_PARAMS, "this session belongs to another profile; start a new session")
             client = ConnectedClient(ctx, profile)
+            started = time.perf_counter()
             handler_result = await handler(client, params)
         except (UnknownProfile, RequestFailed) as error:
+            if ctx.method == "tools/call":
+                self.activity.record_refusal(ConnectedClient(ctx, profile), params, error)
             raise MCPError(INVALID_PARAMS, str(error)) from None
         stamped = _stamp_result(ctx.method, handler_result, is_stateless=client.is_stateless)
-        await self.token_savings.record_response(profile, ctx.method, params, stamped)
+        await self.activity.record_response(client, ctx.method, params, stamped, started)
         return stamped
 
     def _register_connection(self, connection: Connection, profile: str | None) -> None:
         state = get_session_state(connection)
         state.profile = profile
+        state.has_session = True
         self.connections[id(connection)] = connection
         connection.exit_stack.callback(self.connections.pop, id(connection), None)
         self.passthrough.start_session(state)

@@ -1,0 +1,348 @@
+"""Records the requests of MCP clients: audit rows, tokens sent, and what each client was shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
+
+import anyio
+from pydantic_core import to_json
+from starlette.requests import Request
+
+from toolcrib.core import prompts
+from toolcrib.core.token_count import count_tool_tokens, estimate_tokens
+from toolcrib.errors import UnknownProfile
+from toolcrib.gateway.audit import AuditLog
+from toolcrib.gateway.mcp.server.client import ConnectedClient
+from toolcrib.hub.hub import Hub
+from toolcrib.hub.view import AccessView, DisclosureMode
+from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
+from toolcrib.storage.audit import AuditAction, AuditOutcome, AuditRow
+
+# Responses are counted later in batches, so that clients do not wait for it.
+MAX_PENDING_RESPONSES: Final = 1_000
+# Over this number, the client that was idle for longest is forgotten.
+MAX_CLIENTS: Final = 1_000
+MAX_RECORDED_HITS: Final = 20
+MAX_ERROR_CHARS: Final = 500
+_SEARCH_NAMES: Final = frozenset({prompts.SEARCH_NAME, SEARCH_TOOL_NAME})
+_FOUND_ACTIONS: Final = ("search", "describe")
+
+
+@dataclass
+class ClientActivity:
+    """What one client has done and was sent since it was first seen."""
+
+    key: str
+    profile: str
+    client: str
+    version: str
+    protocol: str
+    session: str
+    first_seen: float
+    last_seen: float = 0.0
+    calls: int = 0
+    searches: int = 0
+    errors: int = 0
+    lists: int = 0
+    tokens_full: int = 0
+    tokens_sent: int = 0
+    mode: str = ""
+    mode_reason: str = ""
+    # The definitions of the last list.
+    shown: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Response:
+    """A response that is not recorded yet."""
+
+    activity: ClientActivity
+    at: float
+    seconds: float
+    action: AuditAction
+    outcome: AuditOutcome
+    server: str
+    tool: str
+    view: AccessView
+    request_bytes: int
+    result_bytes: int
+    request_id: str
+    details: dict[str, Any]
+    # The listed definitions, or the content of a search result, whose tokens are counted later.
+    sent: list[Any]
+
+
+class ActivityRecorder:
+    """Records requests on the event loop, and turns them into rows and counts in `flush`."""
+
+    def __init__(self, hub: Hub, audit: AuditLog) -> None:
+        self._hub = hub
+        self._audit = audit
+        self._pending: list[_Response] = []
+        self._lock = Lock()
+        self._clients: OrderedDict[tuple[str, ...], ClientActivity] = OrderedDict()
+
+    def list_clients(self) -> list[ClientActivity]:
+        """Return the clients, the one that was seen last first."""
+        return list(reversed(self._clients.values()))
+
+    async def record_response(
+        self, client: ConnectedClient, method: str, params: Mapping[str, Any], result: Mapping[str, Any], started: float
+    ) -> None:
+        """Record the response to `tools/list` or `tools/call`; `started` is of `time.perf_counter`."""
+        if method not in ("tools/list", "tools/call"):
+            return
+        try:
+            view = self._hub.get_view(client.profile)
+        except UnknownProfile:
+            # A reload has just removed the profile.
+            return
+        seconds = time.perf_counter() - started
+        response = self._build_response(client, view, method, params, result)
+        response.seconds = seconds
+        self._update_client(response, client)
+        with self._lock:
+            self._pending.append(response)
+        if len(self._pending) >= MAX_PENDING_RESPONSES:
+            await anyio.to_thread.run_sync(self.flush)
+
+    def record_refusal(self, client: ConnectedClient, params: Mapping[str, Any], error: Exception) -> None:
+        """Record a call that was refused with a protocol error."""
+        activity = self._find_client(client)
+        activity.errors += 1
+        if self._audit.settings.enabled:
+            name = params.get("name")
+            self._audit.record(
+                AuditRow(
+                    "call",
+                    "refused",
+                    key=activity.key,
+                    profile=activity.profile,
+                    client=activity.client,
+                    session=activity.session,
+                    tool=name[:200] if isinstance(name, str) else "",
+                    request_id=_get_request_id(client),
+                    details={"error": str(error)[:MAX_ERROR_CHARS]},
+                )
+            )
+
+    def flush(self) -> None:
+        """Count the tokens of the recorded responses, and hand their rows to the audit log. Thread-safe."""
+        with self._lock:
+            pending, self._pending = self._pending, []
+        counts = dict.fromkeys(("listings", "tokens_of_all", "tokens_listed", "tokens_found"), 0)
+        for response in pending:
+            full, sent = _count_tokens(response)
+            response.activity.tokens_full += full
+            response.activity.tokens_sent += sent
+            if response.action == "list":
+                counts["listings"] += 1
+                counts["tokens_of_all"] += full
+                counts["tokens_listed"] += sent
+            elif response.action in _FOUND_ACTIONS:
+                counts["tokens_found"] += sent
+            if self._audit.settings.enabled:
+                self._audit.record(_build_row(response, full, sent))
+        if any(counts.values()):
+            saved = counts["tokens_of_all"] - counts["tokens_listed"] - counts["tokens_found"]
+            self._hub.add_counts(**counts, tokens_saved=saved)
+
+    def _build_response(
+        self,
+        client: ConnectedClient,
+        view: AccessView,
+        method: str,
+        params: Mapping[str, Any],
+        result: Mapping[str, Any],
+    ) -> _Response:
+        response = _Response(
+            self._find_client(client),
+            time.time(),
+            0.0,
+            "call",
+            "ok",
+            "",
+            "",
+            view,
+            0,
+            0,
+            _get_request_id(client),
+            {},
+            [],
+        )
+        if method == "tools/list":
+            response.action = "list"
+            response.sent = result["tools"]
+            return response
+        name, arguments = params.get("name"), params.get("arguments") or {}
+        if name == prompts.CALL_NAME and name not in view.entries:
+            name, arguments = arguments.get("name"), arguments.get("arguments") or {}
+        response.tool = name[:200] if isinstance(name, str) else ""
+        entry = view.entries.get(response.tool)
+        content = result.get("content")
+        if result.get("isError") is True:
+            response.outcome = "error"
+            response.details["error"] = _first_text(content)[:MAX_ERROR_CHARS]
+        if entry is not None:
+            response.server = entry.server
+        elif name in _SEARCH_NAMES or name == prompts.DESCRIBE_NAME:
+            self._describe_search(response, arguments, result)
+        elif response.outcome == "error":
+            response.outcome = "refused"
+        if not self._audit.settings.enabled:
+            return response
+        response.request_bytes, response.result_bytes = _measure(arguments), _measure(content)
+        if response.action == "call" and self._audit.records_content(client.profile):
+            response.details["arguments"] = arguments
+            response.details["result"] = _cut_result(result)
+        return response
+
+    def _describe_search(self, response: _Response, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        response.action = "describe" if response.tool == prompts.DESCRIBE_NAME else "search"
+        response.sent = result.get("content") or []
+        structured = result.get("structuredContent") or {}
+        if response.action == "search":
+            response.details["query"] = arguments.get("query")
+            response.details["confident"] = structured.get("confident", False)
+        tools = structured.get("tools") or []
+        response.details["hits"] = [tool["name"] for tool in tools[:MAX_RECORDED_HITS] if "name" in tool]
+
+    def _find_client(self, client: ConnectedClient) -> ClientActivity:
+        """Return the activity of a client, which is known by its session or by its key and name."""
+        principal = _get_state(client).get("principal")
+        key = principal.name if principal is not None and principal.key_hash else ""
+        name, version = _identify_client(client)
+        session = client.state.id if client.state.has_session else ""
+        identity = (key, client.profile or "", name, session)
+        activity = self._clients.get(identity)
+        if activity is None:
+            activity = ClientActivity(
+                key, client.profile or "", name, version, client.ctx.protocol_version or "", session, time.time()
+            )
+            self._clients[identity] = activity
+            while len(self._clients) > MAX_CLIENTS:
+                self._clients.popitem(last=False)
+        self._clients.move_to_end(identity)
+        return activity
+
+    def _update_client(self, response: _Response, client: ConnectedClient) -> None:
+        activity = response.activity
+        activity.last_seen = response.at
+        activity.calls += response.action == "call"
+        activity.searches += response.action == "search"
+        activity.errors += response.outcome != "ok"
+        if response.action == "list":
+            activity.lists += 1
+            activity.shown = response.sent
+            mode = response.view.resolve_mode(client.is_stateless, client.reads_list_once)
+            activity.mode = mode
+            activity.mode_reason = explain_mode(response.view, mode, client)
+
+
+def explain_mode(view: AccessView, mode: DisclosureMode, client: ConnectedClient) -> str:
+    """Return why a client gets a disclosure mode."""
+    configured, limit, count = view.configured_mode, view.settings.max_tools_limit, len(view.entries)
+    if configured not in ("auto", "dynamic"):
+        return f'the mode is set to "{configured}"'
+    if not limit:
+        return "maxToolsLimit is 0, so all tools are listed"
+    if count <= limit:
+        return f"{count:,} tools are not more than maxToolsLimit, {limit:,}"
+    exceeds = f"{count:,} tools are more than maxToolsLimit, {limit:,}"
+    if client.is_stateless:
+        return f"{exceeds}; the list of this protocol revision may not change between requests"
+    if mode == "search":
+        return f"{exceeds}; this client reads the list once"
+    return f"{exceeds}; this client reads a list that changed"
+
+
+def _count_tokens(response: _Response) -> tuple[int, int]:
+    """Return the tokens of all tools, for a list, and the tokens that were sent."""
+    if response.action == "list":
+        return response.view.total_tokens, _count_list_tokens(response.view, response.sent)
+    if response.action in _FOUND_ACTIONS:
+        return 0, _count_json_tokens(response.sent)
+    return 0, 0
+
+
+def _count_list_tokens(view: AccessView, tools: list[dict[str, Any]]) -> int:
+    entries = ((view.entries.get(tool["name"]), tool) for tool in tools)
+    return sum(count_tool_tokens(entry.tool) if entry else _count_json_tokens(tool) for entry, tool in entries)
+
+
+def _count_json_tokens(value: object) -> int:
+    return estimate_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def _build_row(response: _Response, full: int, sent: int) -> AuditRow:
+    details = response.details
+    if response.action == "list":
+        details = {"tools": len(response.sent), "mode": response.activity.mode, "tokens_full": full}
+    if sent:
+        details["tokens_sent"] = sent
+    activity = response.activity
+    return AuditRow(
+        response.action,
+        response.outcome,
+        response.at,
+        activity.key,
+        "",
+        activity.profile,
+        activity.client,
+        activity.session,
+        response.server,
+        response.tool,
+        round(response.seconds, 6),
+        response.request_bytes,
+        response.result_bytes,
+        response.request_id,
+        details,
+    )
+
+
+def _identify_client(client: ConnectedClient) -> tuple[str, str]:
+    """Return the name and version of a client, from MCP or from its HTTP header."""
+    params = client.connection.client_params
+    if params is not None:
+        return params.client_info.name[:80], params.client_info.version[:40]
+    request = client.ctx.request
+    agent = request.headers.get("user-agent", "") if isinstance(request, Request) else ""
+    name, _, version = agent.split(" ")[0].partition("/")
+    return name[:80], version[:40]
+
+
+def _get_state(client: ConnectedClient) -> Mapping[str, Any]:
+    request = client.ctx.request
+    state: Mapping[str, Any] = request.scope.get("state", {}) if isinstance(request, Request) else {}
+    return state
+
+
+def _get_request_id(client: ConnectedClient) -> str:
+    return str(_get_state(client).get("request_id", ""))
+
+
+def _first_text(content: object) -> str:
+    for block in content if isinstance(content, list) else ():
+        if isinstance(block, Mapping) and isinstance(block.get("text"), str):
+            return str(block["text"])
+    return ""
+
+
+def _cut_result(result: Mapping[str, Any]) -> str:
+    """Return the text of a result, or its structured content as JSON."""
+    return _first_text(result.get("content")) or json.dumps(result.get("structuredContent"), default=str)
+
+
+def _measure(value: object) -> int:
+    """Return the bytes of a JSON value."""
+    try:
+        return len(to_json(value, inf_nan_mode="null"))
+    except ValueError:
+        # Half a surrogate pair has no bytes.
+        return len(repr(value))
