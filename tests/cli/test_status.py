@@ -21,6 +21,7 @@ SERVER = {
     "tokens": 30,
     "calls": 1,
     "waiting": ["read"],
+    "changed": ["write"],
     "flagged": [],
     "faults": [],
     "altered": [],

@@ -208,7 +208,7 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ({"mcpServer": {}}, 'mcpServer: unknown key; did you mean "mcpServers"?'),
         ({"tool_search": {}}, 'tool_search: unknown key; did you mean "toolSearch"?'),
         ({"toolSearch": {"maxToolLimit": 5}}, 'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?'),
-        ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, scan"),
+        ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, new, scan"),
         (
             {"toolSearch": {"learn": False}},
             "toolSearch.learn: unknown key; learning from use was removed in version 0.2; delete this key",
@@ -342,6 +342,10 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         (
             {"mcpServers": {}, "servers": {}},
             'servers: defines servers in addition to "mcpServers"; keep one of the two',
+        ),
+        (
+            {"safety": {"new": "hold", "changed": "off"}},
+            'safety.new: new tools are recognized by comparing definitions; set "changed" to "block" or "warn"',
         ),
         ({"http": {}, "httpServer": {}}, 'httpServer: repeats "http"; keep one of the two'),
     ],

@@ -74,10 +74,10 @@ def test_definition_without_a_name_is_ignored() -> None:
     assert compare_with_pins({}, [{"description": "nameless"}, {"name": 7}]) == {}
 
 
-def test_warn_and_off_policies_quarantine_nothing() -> None:
+def test_warn_keeps_the_change_for_approval_and_off_ignores_it() -> None:
     verdicts = compare_with_pins(_build_pins(SEND), [EVIL]).values()
     (pin,) = update_pins(verdicts, at=2.0, changed="warn")
-    assert pin == Pin("send", compute_fingerprint(EVIL), EVIL, "approved", 1.0)
+    assert (pin.state, pin.definition, pin.candidate) == ("changed", SEND, EVIL)
     assert update_pins(verdicts, at=2.0, changed="off") == []
 
 

@@ -108,7 +108,7 @@ def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: 
         profiles=profiles,
         llm_gateway=_read_llm_gateway(root),
         auth=auth,
-        safety=SafetyConfig(**root.child("safety").read_settings(SafetyConfig)),
+        safety=_read_safety(root.child("safety")),
         http=_read_http(root, notes),
         embedding=_read_embedding(root.child("embedding")),
         audit=AuditConfig(**root.child("audit").read_settings(AuditConfig)),
@@ -243,6 +243,14 @@ def _check_key(secret: str, path: JsonPath) -> str:
     if len(secret) < MIN_KEY_CHARS:
         raise InvalidSetting(path, f"a key must have at least {MIN_KEY_CHARS} characters")
     return secret
+
+
+def _read_safety(section: ConfigSection) -> SafetyConfig:
+    safety = SafetyConfig(**section.read_settings(SafetyConfig))
+    if safety.new == "hold" and safety.changed == "off":
+        reason = 'new tools are recognized by comparing definitions; set "changed" to "block" or "warn"'
+        raise InvalidSetting((*section.path, "new"), reason)
+    return safety
 
 
 def _read_store(root: ConfigSection) -> dict[str, Any]:

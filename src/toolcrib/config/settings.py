@@ -33,6 +33,7 @@ OnSearch = Literal["replace", "extend"]
 Detail = Literal["summary", "names", "schema"]
 SelectionOrder = Literal["server_priority", "alphabetical", "random"]
 ChangedAction = Literal["block", "warn", "off"]
+NewToolAction = Literal["auto", "hold", "trust"]
 ScanAction = Literal["flag", "block", "off"]
 LlmApi = Literal["messages", "openai"]
 LlmSearchSwitch = Literal["auto", "on", "off", "native"]
@@ -170,9 +171,18 @@ class AuthConfig:
 class SafetyConfig:
     """How to treat tools whose definition changed or looks malicious."""
 
-    changed: ChangedAction = setting("block", "What to do when the definition of a tool differs from the approved one.")
+    changed: ChangedAction = setting(
+        "block",
+        "What to do when the definition of a tool differs from the approved one: hold the tool until you approve it, "
+        "use it and warn, or do not compare definitions.",
+    )
     scan: ScanAction = setting(
         "flag", "What to do when a definition contains hidden text or instructions to the model."
+    )
+    new: NewToolAction = setting(
+        "auto",
+        "What to do with a new tool of a server whose tools are known: hold it until you approve it, or trust it. "
+        "`auto` holds it if its definition looks hostile or its name is similar to that of a held tool.",
     )
 
 

@@ -92,7 +92,17 @@ SHORTENED_RESULTS: Final = "{count} were shortened; {describe} returns the full 
 SERVER_UNAVAILABLE: Final = "{count} of {server} cannot be called now: {reason}."
 TOOLS_UNKNOWN: Final = "The tools of {server} are not known yet: {reason}."
 SERVERS_STARTING: Final = "{count} still starting: {servers}. Search again in a moment for their tools."
-TOOLS_QUARANTINED: Final = "{count} of {server} not approved by a person yet."
+TOOLS_QUARANTINED: Final = (
+    "{count} of {server} cannot be used until a person approves: {names}. Ask the user to run "
+    "`toolcrib approve {server}`."
+)
+TOOL_QUARANTINED: Final = (
+    "{name} is held back, because {reason}. Do not use another tool in its place without asking the user. "
+    "A person can review and approve it with `toolcrib approve {id}`."
+)
+TOOL_CHANGED: Final = (
+    "The definition of {name} has changed since a person approved it. The user can review it with `toolcrib approve`."
+)
 TOOLS_UNUSABLE: Final = "Some tools of {server} cannot be used: {reason}."
 NOT_READ_ONLY: Final = "Left out, because not declared read-only: {count}. Search without `read_only` to see."
 SUSPICIOUS_TOOL: Final = (

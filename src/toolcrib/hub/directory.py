@@ -5,8 +5,8 @@ The directory is the only way from a public name to its server. Names are never 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final
@@ -153,6 +153,8 @@ class DirectoryEntry:
     definition: Mapping[str, Any]
     tool: Tool
     findings: tuple[SafetyFinding, ...] = ()
+    # Whether the definition differs from the approved one.
+    is_changed: bool = False
 
     @property
     def name(self) -> str:
@@ -166,17 +168,25 @@ class DirectoryEntry:
 
     def with_name(self, name: str) -> DirectoryEntry:
         """Return the same tool under another public name."""
-        tool = self.tool.replace(id=name)
-        return DirectoryEntry(self.server, self.remote_name, self.definition, tool, self.findings)
+        return replace(self, tool=self.tool.replace(id=name))
+
+
+@dataclass(frozen=True, slots=True)
+class QuarantinedTool:
+    """A tool that waits for approval: its public name, the id by which it is approved, and the reason."""
+
+    name: str
+    id: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class ServerTools:
-    """The tools of one server; `quarantined` maps public names to reasons."""
+    """The tools of one server; `quarantined` has public names as keys."""
 
     server: ServerConfig
     entries: tuple[DirectoryEntry, ...] = ()
-    quarantined: Mapping[str, str] = field(default_factory=dict)
+    quarantined: Mapping[str, QuarantinedTool] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     instructions: str = ""
     # Tools that are usable without the unreadable parts of their definitions.
@@ -219,28 +229,38 @@ def build_server_tools(
     definitions: Iterable[ToolDefinition],
     *,
     quarantined: Mapping[str, str],
+    changed: Container[str],
     findings: Mapping[str, tuple[SafetyFinding, ...]],
 ) -> ServerTools:
     """Return the tools of a server that its configuration exposes, under public names.
 
-    `quarantined` and `findings` are keyed by the names on the server.
+    `quarantined`, `changed` and `findings` have the names on the server.
     """
     server_id = server.alias or server.name
     entries: list[DirectoryEntry] = []
-    reasons: dict[str, str] = {}
+    held: dict[str, QuarantinedTool] = {}
     for definition in definitions:
         remote_name = definition.name
         if not _is_exposed(server, remote_name):
             continue
         name = build_public_name(server_id, settings, remote_name)
         if remote_name in quarantined:
-            reasons[name] = quarantined[remote_name]
+            id = f"{server.name}{SERVER_SEPARATOR}{remote_name}"
+            held[name] = QuarantinedTool(name, id, quarantined[remote_name])
             continue
         policy = _POLICIES.get(server.defer_tools, definition.tool.policy)
         tool = definition.tool.replace(id=name, policy=policy)
-        tool_findings = findings.get(remote_name, ())
-        entries.append(DirectoryEntry(server.name, remote_name, definition.raw, tool, tool_findings))
-    return ServerTools(server, tuple(entries), reasons)
+        entries.append(
+            DirectoryEntry(
+                server.name,
+                remote_name,
+                definition.raw,
+                tool,
+                findings.get(remote_name, ()),
+                is_changed=remote_name in changed,
+            )
+        )
+    return ServerTools(server, tuple(entries), held)
 
 
 def build_public_name(server_id: str, settings: ToolSearchConfig, name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -17,6 +18,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.errors import UnknownProfile
 from toolcrib.hub.directory import (
+    MAX_DISPLAYED_NAME_CHARS,
     ServerTools,
     ToolDefinition,
     ToolDirectory,
@@ -24,9 +26,9 @@ from toolcrib.hub.directory import (
     filter_storable,
     parse_definitions,
 )
+from toolcrib.hub.safety_review import SafetyEvent, SafetyReview, review_definitions
 from toolcrib.hub.view import EXPRESSION_MODE, AccessView
-from toolcrib.safety.hidden_text import SafetyFinding
-from toolcrib.safety.pinning import compare_with_pins, update_pins
+from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 from toolcrib.safety.scan import scan_definition
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.lexical.fields import TOOL_FIELDS
@@ -43,8 +45,9 @@ MAX_INSTRUCTION_CHARS: Final = 2_000
 PUBLIC_NAME_FIELDS: Final = replace(
     TOOL_FIELDS, extract_texts=lambda tool: (tool.id, *TOOL_FIELDS.extract_texts(tool)[1:])
 )
-CHANGED_REASON: Final = "its definition is not the approved one"
-HOSTILE_REASON: Final = "its definition looks hostile"
+# Safety events that are remembered to report each of them once.
+MAX_REPORTED_EVENTS: Final = 10_000
+_log = logging.getLogger(__name__)
 
 
 class Hub:
@@ -65,6 +68,7 @@ class Hub:
         self._calls: deque[ToolUsage] = deque(maxlen=MAX_UNWRITTEN_CALLS)
         self._stats: dict[str, int] = {}
         self._revision = store.get_revision()
+        self._reported_events: set[tuple[str, SafetyEvent]] = set()
         self.directory = ToolDirectory()
         # Notices for the operator, by topic.
         self.notices: dict[str, str] = {}
@@ -204,11 +208,13 @@ class Hub:
             server_description=manifest.instructions[:MAX_INSTRUCTION_CHARS],
         )
         findings = self._scan_definitions(server, parsed.definitions)
+        review = self._review_definitions(server, manifest, parsed.definitions, findings)
         tools = build_server_tools(
             server,
             self.config.tool_search,
             parsed.definitions,
-            quarantined=self._find_quarantined(server, manifest, parsed.definitions, findings),
+            quarantined=review.quarantined,
+            changed=review.changed,
             findings=findings,
         )
         return replace(
@@ -233,31 +239,32 @@ class Hub:
         scanned = ((tool.name, scan_definition(tool.raw, other_names)) for tool in definitions)
         return {name: findings for name, findings in scanned if findings}
 
-    def _find_quarantined(
+    def _review_definitions(
         self,
         server: ServerConfig,
         manifest: ServerManifest,
-        definitions: Iterable[ToolDefinition],
+        definitions: tuple[ToolDefinition, ...],
         findings: Mapping[str, tuple[SafetyFinding, ...]],
-    ) -> dict[str, str]:
-        """Update the pins of a server; return the tools that wait for approval, with reasons."""
-        safety = self.config.safety
-        hostile: set[str] = set()
-        if safety.scan == "block":
-            hostile = {name for name, found in findings.items() if found[0].severity == "high"}
-        if safety.changed == "off":
-            return dict.fromkeys(hostile, HOSTILE_REASON)
-        pins = self.store.get_pins(server.name)
-        verdicts = compare_with_pins(pins, (tool.raw for tool in definitions))
-        updated = update_pins(verdicts.values(), manifest.seen_at, changed=safety.changed, quarantined=hostile)
-        if updated:
-            self.store.put_pins(server.name, updated)
+    ) -> SafetyReview:
+        """Decide which tools of a server are trusted; store the pins and report the events."""
+        pins = {} if self.config.safety.changed == "off" else self.store.get_pins(server.name)
+        review = review_definitions(self.config.safety, definitions, findings, pins, manifest.seen_at)
+        if review.pins:
+            self.store.put_pins(server.name, review.pins)
             self._revision = self.store.get_revision()
-        quarantined = {name: HOSTILE_REASON for name in hostile if verdicts[name].status != "same"}
-        if safety.changed == "block":
-            changed = (name for name, verdict in verdicts.items() if verdict.status == "changed")
-            quarantined = dict.fromkeys(changed, CHANGED_REASON) | quarantined
-        return quarantined
+        for event in review.events:
+            self._report_event(server, event)
+        return review
+
+    def _report_event(self, server: ServerConfig, event: SafetyEvent) -> None:
+        """Log and count a safety event. Without pins, the same event would be found at every list."""
+        if (server.name, event) in self._reported_events:
+            return
+        if len(self._reported_events) < MAX_REPORTED_EVENTS:
+            self._reported_events.add((server.name, event))
+        tool = escape_invisible(event.tool, MAX_DISPLAYED_NAME_CHARS)
+        _log.warning("%s: %s is %s: %s", server.name, tool, event.kind, event.reason)
+        self.add_counts(**{f"safety_{event.kind}": 1})
 
     def _rebuild(self) -> None:
         tools = (self._server_tools.get(name) for name in self.config.servers)

@@ -13,7 +13,7 @@ from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import InvalidQuery
-from toolcrib.hub.directory import DirectoryEntry, ServerTools, ToolDirectory, matches_any
+from toolcrib.hub.directory import DirectoryEntry, QuarantinedTool, ServerTools, ToolDirectory, matches_any
 from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.filters import Where
@@ -101,6 +101,15 @@ class AccessView:
         server = tools.server.name
         return [name for name in tools.quarantined if self.may_use_tool(server, name)]
 
+    def find_quarantined(self, name: str) -> QuarantinedTool | None:
+        """Return the quarantined tool with this name in any case style, if this profile could use it."""
+        wanted = _normalize_name(name)
+        for tools in self.directory.servers:
+            for public_name in self.list_quarantined(tools):
+                if _normalize_name(public_name) == wanted:
+                    return tools.quarantined[public_name]
+        return None
+
     @cached_property
     def unusable_servers(self) -> Mapping[str, str]:
         """The servers with unusable tools, each with the first problem.
@@ -187,6 +196,10 @@ class AccessView:
             tuple(self.entries[tool.id].tool for tool in order.sort_tools(plan.visible_tools)),
             tuple(self.entries[tool.id].tool for tool in plan.deferred_tools),
         )
+
+
+def _normalize_name(name: str) -> str:
+    return "".join(filter(str.isalnum, name)).lower()
 
 
 def _parse_expression(query: str) -> QueryNode | None:

@@ -104,17 +104,17 @@ def update_pins(
 ) -> list[Pin]:
     """Return the pins that have to be written after a comparison.
 
-    `changed` is the policy for changed tools: `block` keeps the trusted definition and stores the
-    new one as a candidate, `warn` trusts the new one, `off` pins nothing. New tools named in
+    The trusted definition of a changed tool is kept, and the new one is stored as a candidate until
+    it is approved; with `warn`, the caller uses it meanwhile. `off` pins nothing. New tools named in
     `quarantined`, such as those with a scan finding, wait for approval as well.
     """
     if changed == "off":
         return []
-    pins = (_update_pin(verdict, at, changed, verdict.tool in quarantined) for verdict in verdicts)
+    pins = (_update_pin(verdict, at, verdict.tool in quarantined) for verdict in verdicts)
     return [pin for pin in pins if pin is not None]
 
 
-def _update_pin(verdict: PinVerdict, at: float, changed: str, is_quarantined: bool) -> Pin | None:
+def _update_pin(verdict: PinVerdict, at: float, is_quarantined: bool) -> Pin | None:
     pin, tool = verdict.pin, verdict.tool
     if verdict.status == "gone":
         # The pin stays, so that the tool is checked again if it comes back.
@@ -127,8 +127,6 @@ def _update_pin(verdict: PinVerdict, at: float, changed: str, is_quarantined: bo
         if pin.state == "approved":
             return None
         return replace(pin, state="approved", candidate=None, candidate_fingerprint="")
-    if changed == "warn" and not is_quarantined:
-        return Pin(tool, verdict.fingerprint, verdict.definition, first_seen=pin.first_seen)
     if pin.state == "changed" and pin.candidate_fingerprint == verdict.fingerprint:
         return None
     return replace(pin, state="changed", candidate=verdict.definition, candidate_fingerprint=verdict.fingerprint)

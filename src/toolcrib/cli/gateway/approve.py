@@ -1,4 +1,4 @@
-"""`toolcrib approve`: list quarantined tools and approve them."""
+"""`toolcrib approve`: list the tools that wait for approval and approve them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SQLITE_PREFIX: Final = "sqlite:///"
 
 @dataclass(frozen=True, slots=True)
 class PendingTool:
-    """A quarantined tool."""
+    """A tool that waits for approval."""
 
     server: str
     pin: Pin
@@ -58,7 +58,7 @@ class PendingTool:
 
 @click.command("approve")
 @click.argument("names", nargs=-1)
-@click.option("--all", "approve_all", is_flag=True, help="Approve all quarantined tools.")
+@click.option("--all", "approve_all", is_flag=True, help="Approve all tools that wait for it.")
 @click.option("--forget", metavar="SERVER", help="Trust a server again at its next start.")
 @config_option
 @click.option("--store", "url", metavar="URL", help="Use this store, not the configured one.")
@@ -73,7 +73,7 @@ def command(
 ) -> None:
     """List changed tools and approve them.
 
-    Without NAMES, list the quarantined tools with their changes. A name is that of a tool, such as
+    Without NAMES, list the tools that wait for approval with their changes. A name is that of a tool, such as
     github___create_issue, or of a server, which approves all its tools. A running gateway applies
     approvals automatically.
     """
@@ -125,7 +125,7 @@ def _open_existing_store(url: str) -> Iterator[Store]:
 
 
 def list_pending_tools(store: Store) -> list[PendingTool]:
-    """Return all quarantined tools."""
+    """Return all tools that wait for approval."""
     return [PendingTool(server, pin) for server, pins in store.list_quarantined().items() for pin in pins.values()]
 
 
@@ -136,8 +136,8 @@ def _select(pending: Sequence[PendingTool], names: Sequence[str]) -> list[Pendin
         if not matches:
             known = ", ".join(escape_invisible(tool.id) for tool in pending[:_MAX_LISTED_NAMES])
             raise UnknownTool(
-                f"no tool or server {escape_invisible(name)!r} is quarantined; "
-                + (f"quarantined tools: {known}" if known else "there are no quarantined tools")
+                f"no tool or server {escape_invisible(name)!r} waits for approval; "
+                + (f"these wait: {known}" if known else "there are none")
             )
         selected.update((tool.id, tool) for tool in matches)
     return list(selected.values())
@@ -175,11 +175,11 @@ def _print_tools(approved: Sequence[PendingTool], remaining: Sequence[PendingToo
     if approved:
         click.secho(f"{format_count(len(approved), 'tool')} approved.", bold=True)
     if remaining:
-        click.secho(f"{format_count(len(remaining), 'tool')} quarantined.", bold=True)
+        click.secho(f"{format_count(len(remaining), 'tool waits', 'tools wait')} for approval.", bold=True)
         if is_listing:
             click.echo(f"Approve one with: toolcrib approve {escape_invisible(remaining[0].id)}")
     elif is_listing:
-        click.echo("No tools are quarantined.")
+        click.echo("No tools wait for approval.")
 
 
 def _print_tool(tool: PendingTool) -> None:

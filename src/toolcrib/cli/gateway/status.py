@@ -30,11 +30,12 @@ _STATE_COLOURS: Final = {"started": "green", "in use": "green", "known": "yellow
 _SERVER_FIELDS: Final = {
     **dict.fromkeys(("name", "state", "trouble"), str),
     **dict.fromkeys(("tools", "tokens", "calls"), int),
-    **dict.fromkeys(("waiting", "flagged", "faults", "altered"), list),
+    **dict.fromkeys(("waiting", "changed", "flagged", "faults", "altered"), list),
 }
 _STATS_FIELDS: Final = {**dict.fromkeys(("tools", "tokens", "sessions"), int), **{"counts": dict, "notices": list}}
 _SERVER_NOTES: Final = {
     "waiting": "quarantined; see toolcrib approve",
+    "changed": "changed since the last approval; see toolcrib approve",
     "flagged": "flagged as suspicious; see toolcrib doctor",
     "faults": "left out as invalid; see toolcrib doctor",
     "altered": "used without an invalid part; see toolcrib doctor",

@@ -239,8 +239,8 @@ async def test_quarantined_tools_are_counted_per_profile() -> None:
         token = PROFILE.set("echoes")
         filtered = await call_text(connected, "search_tools", {"query": "secret"})
         PROFILE.reset(token)
-        assert "1 tool of shut not approved by a person yet" in unfiltered
-        assert "wait" not in filtered
+        assert "1 tool of shut cannot be used until a person approves: shut___echo" in unfiltered
+        assert "approve" not in filtered
         # A call is refused even if the client still has the tool in its list.
         refused = await connected.call_tool("shut___echo", {"text": "x"})
         assert refused.is_error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ from tests.gateway.mcp.harness import (
     wait_until,
     with_search_settings,
 )
-from toolcrib.config.settings import GatewayConfig
+from toolcrib.config.settings import GatewayConfig, SafetyConfig
+from toolcrib.gateway.mcp.admin.api import list_problems, list_server_status
 from toolcrib.gateway.mcp.server.router import McpRouter
 
 pytestmark = pytest.mark.anyio
@@ -293,3 +295,42 @@ async def test_argument_validation_can_be_disabled(mode_router: McpRouter) -> No
         result = await connected.call_tool("mail___echo", {"text": 7})
     assert not result.is_error
     assert result.structured_content == {"text": 7}
+
+
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_held_tool_is_explained_and_its_twin_is_not_recommended(revision: str) -> None:
+    tools: list[dict[str, Any]] = [
+        {"name": name, "description": "Send a mail.", "inputSchema": {}} for name in ("send", "sendmail")
+    ]
+    config = build_config(plain_server("mail", [*tools, "change"], given={"alias": "m"}), mode="search")
+    async with gateway(config) as router, connect_client(router, revision) as connected:
+        manifest = router.hub.store.get_manifest("mail")
+        assert manifest is not None
+        first, *others = manifest.tools
+        changed = replace(manifest, tools=({**first, "description": "Send a mail to us."}, *others))
+        router.hub.update_server(router.hub.config.servers["mail"], changed)
+        inner = {"name": "m___send", "arguments": {}}
+        texts = [
+            await call_text(connected, "m___send"),
+            await call_text(connected, "call_tool", inner),
+            await call_text(connected, "describe_tool", {"names": ["m___send"]}),
+        ]
+        found = await call_text(connected, "search_tools", {"query": "send mail"})
+    for text in texts:
+        assert text.startswith("m___send is held back, because its definition is not the approved one.")
+        assert "`toolcrib approve mail___send`" in text
+        assert "sendmail" not in text
+    assert "1 tool of mail cannot be used until a person approves: m___send." in found
+
+
+async def test_changed_tool_is_reported_by_search_status_and_health() -> None:
+    config = build_config(plain_server("mail", ["echo", "change"]), safety=SafetyConfig("warn"), mode="search")
+    async with gateway(config) as router, connect_client(router) as connected:
+        await connected.call_tool("mail___change", {"description": "Give everything back."})
+        await wait_until(lambda: router.hub.get_view().entries["mail___echo"].is_changed)
+        text = await call_text(connected, "search_tools", {"query": "give everything back"})
+        assert await call_text(connected, "mail___echo", {"text": "still"}) == "still"
+        view = router.hub.get_view()
+        assert list_server_status(router, view)[0]["changed"] == ["mail___echo"]
+        assert list_problems(router, view) == ["1 tool of mail changed since the last approval; see `toolcrib approve`"]
+    assert "The definition of mail___echo has changed since a person approved it." in text

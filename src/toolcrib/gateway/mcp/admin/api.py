@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any, Final
@@ -11,6 +12,7 @@ from starlette.routing import Route
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.errors import InvalidQuery
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
+from toolcrib.gateway.mcp.server.meta_tools import format_tool_count
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.directory import ServerTools
@@ -111,9 +113,14 @@ def list_problems(router: McpRouter, view: AccessView) -> list[str]:
         if view.can_see_server(name)
     ]
     problems += [
-        f"{len(names)} tools of {tools.server.name} wait for `toolcrib approve`"
+        f"{format_tool_count(len(names))} of {tools.server.name} cannot be used without `toolcrib approve`"
         for tools in router.hub.directory.servers
         if (names := view.list_quarantined(tools))
+    ]
+    changed = Counter(entry.server for entry in view.entries.values() if entry.is_changed)
+    problems += [
+        f"{format_tool_count(count)} of {server} changed since the last approval; see `toolcrib approve`"
+        for server, count in changed.items()
     ]
     error = router.hub.embedder_error
     if error and not view.profile.name:
@@ -142,6 +149,7 @@ def _server_status(upstream: UpstreamServer, tools: ServerTools, view: AccessVie
         "tokens": sum(count_tool_tokens(entry.tool) for entry in entries),
         "flagged": [entry.name for entry in entries if entry.findings],
         "waiting": view.list_quarantined(tools),
+        "changed": [entry.name for entry in entries if entry.is_changed],
         "faults": list(tools.problems) if may_see_problems else [],
         "altered": list(tools.repaired_tools) if may_see_problems else [],
         "calls": upstream.call_count,

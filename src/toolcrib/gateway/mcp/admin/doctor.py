@@ -121,6 +121,7 @@ def _build_report(
     findings = [
         *_find_unusable_tools(tools),
         *_find_quarantined_tools(tools),
+        *_find_changed_tools(tools),
         *_find_suspicious_tools(tools),
         *_find_name_conflicts(tools, all_entries),
         *_find_large_definitions(tools, tokens),
@@ -148,6 +149,14 @@ def _find_quarantined_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
         names = list(tools.quarantined)
         verb = "is" if len(names) == 1 else "are"
         problem = f"{_join_names(names)} {verb} quarantined until the definition is approved"
+        fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
+        yield ConfigFinding("warning", problem, fix, tools.server.name)
+
+
+def _find_changed_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
+    changed = [entry.remote_name for entry in tools.entries if entry.is_changed]
+    if changed:
+        problem = f"the definition of {_join_names(changed)} is not the approved one, and is used"
         fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
         yield ConfigFinding("warning", problem, fix, tools.server.name)
 

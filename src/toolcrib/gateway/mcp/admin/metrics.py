@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from threading import Lock
-from typing import Final
+from typing import Final, get_args
 
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.metrics import CounterMetric, MetricsRegistry
+from toolcrib.hub.safety_review import EventKind
 
 _STATES: Final = ("configured", "known", "started", "in use")
 # The label for tools of removed servers. Prometheus treats an empty label as a missing one.
@@ -19,7 +20,7 @@ class GatewayMetrics:
 
     def __init__(self, metrics: MetricsRegistry) -> None:
         self._lock = Lock()
-        self._reported: dict[tuple[str, str | None], float] = {}
+        self._reported: dict[tuple[str, ...], float] = {}
         self._servers = metrics.gauge("toolcrib_servers", "Servers by state.", "state")
         self._unreachable = metrics.gauge("toolcrib_servers_unreachable", "Unreachable servers.")
         self._tools = metrics.gauge("toolcrib_tools", "Available tools by server.", "server")
@@ -29,6 +30,7 @@ class GatewayMetrics:
         self._saved = metrics.gauge("toolcrib_tokens_saved", "Estimated tokens saved for clients.")
         self._searches = metrics.counter("toolcrib_searches_total", "Searches by MCP clients.")
         self._lists = metrics.counter("toolcrib_listings_total", "Tool lists sent.")
+        self._safety = metrics.counter("toolcrib_safety_events_total", "Tools reported once, by kind.", "kind")
         self._calls = metrics.counter("toolcrib_calls_total", "Tool calls.", "server")
         self._failures = metrics.counter(
             "toolcrib_call_failures_total", "Tool calls that failed or returned an error.", "server"
@@ -54,6 +56,8 @@ class GatewayMetrics:
             self._saved.set(counts.get("tokens_saved", 0))
             self._increase_to(self._searches, counts.get("searches", 0))
             self._increase_to(self._lists, counts.get("listings", 0))
+            for kind in get_args(EventKind):
+                self._increase_to(self._safety, counts.get(f"safety_{kind}", 0), kind=kind)
             self._update_by_server(router)
 
     def _update_by_server(self, router: McpRouter) -> None:
@@ -67,14 +71,14 @@ class GatewayMetrics:
             failures[server] += usage.failures
             seconds[server] = seconds.get(server, 0.0) + usage.seconds
         for server in calls:
-            self._increase_to(self._calls, calls[server], server)
-            self._increase_to(self._failures, failures[server], server)
-            self._increase_to(self._seconds, seconds[server], server)
+            self._increase_to(self._calls, calls[server], server=server)
+            self._increase_to(self._failures, failures[server], server=server)
+            self._increase_to(self._seconds, seconds[server], server=server)
 
-    def _increase_to(self, counter: CounterMetric, total: float, server: str | None = None) -> None:
+    def _increase_to(self, counter: CounterMetric, total: float, **labels: str) -> None:
         """Increase a counter to a total. A total that decreased is ignored."""
-        before = self._reported.get((counter.name, server), 0.0)
+        key = (counter.name, *labels.values())
+        before = self._reported.get(key, 0.0)
         if total >= before:
-            labels = {} if server is None else {"server": server}
             counter.add(total - before, **labels)
-            self._reported[(counter.name, server)] = total
+            self._reported[key] = total

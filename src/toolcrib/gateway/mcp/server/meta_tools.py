@@ -22,6 +22,7 @@ _STRING: Final = {"type": "string"}
 DETAILS: Final[tuple[Detail, ...]] = ("names", "summary", "schema")
 SUMMARY_CHARS: Final = 200
 MAX_NAMED_SERVERS: Final = 40
+MAX_NAMED_TOOLS: Final = 5
 MAX_NOTES: Final = 5
 
 
@@ -35,7 +36,7 @@ def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: b
         servers = render_server_counts(view.entries.values())
         contents.append(prompts.GATEWAY_TOOL_COUNT.format(count=count, servers=servers))
     if names:
-        contents.append(prompts.GATEWAY_PENDING_SERVERS.format(servers=join_server_names(names)))
+        contents.append(prompts.GATEWAY_PENDING_SERVERS.format(servers=join_names(names)))
     limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=DEFAULT_LIMIT)
     return {
         "name": prompts.SEARCH_NAME,
@@ -165,13 +166,13 @@ def build_search_result(rendered: RenderedTools, text: str, notes: Sequence[str]
 def render_notes(
     entries: Sequence[DirectoryEntry],
     unreachable: Mapping[str, str],
-    quarantined: Mapping[str, int],
+    quarantined: Mapping[str, Sequence[str]],
     unlisted: Mapping[str, str],
     unusable: Mapping[str, str],
 ) -> list[str]:
     """Return at most `MAX_NOTES` notes on the servers and tools of a search result.
 
-    The mappings are keyed by server: `quarantined` counts tools, the others give a reason.
+    The mappings are keyed by server: `quarantined` names tools, the others give a reason.
     """
     notes = render_unlisted_servers(unlisted)
     for server, reason in unreachable.items():
@@ -179,8 +180,9 @@ def render_notes(
             notes.append(
                 prompts.SERVER_UNAVAILABLE.format(count=format_tool_count(count), server=server, reason=reason)
             )
-    for server, count in quarantined.items():
-        notes.append(prompts.TOOLS_QUARANTINED.format(count=format_tool_count(count), server=server))
+    for server, held in quarantined.items():
+        tools, names = format_tool_count(len(held)), join_names(held, MAX_NAMED_TOOLS)
+        notes.append(prompts.TOOLS_QUARANTINED.format(count=tools, server=server, names=names))
     for server, reason in unusable.items():
         notes.append(prompts.TOOLS_UNUSABLE.format(server=server, reason=reason))
     # First, because they protect the user, and the number of notes is limited.
@@ -188,18 +190,20 @@ def render_notes(
 
 
 def render_warnings(entries: Iterable[DirectoryEntry]) -> list[str]:
-    """Return a warning for each tool whose definition looks hostile."""
-    return [
-        prompts.SUSPICIOUS_TOOL.format(name=entry.name, kind=entry.findings[0].category)
-        for entry in entries
-        if entry.findings and entry.findings[0].severity == "high"
-    ]
+    """Return a warning for each tool whose definition looks hostile or has changed."""
+    warnings = []
+    for entry in entries:
+        if entry.findings and entry.findings[0].severity == "high":
+            warnings.append(prompts.SUSPICIOUS_TOOL.format(name=entry.name, kind=entry.findings[0].category))
+        if entry.is_changed:
+            warnings.append(prompts.TOOL_CHANGED.format(name=entry.name))
+    return warnings
 
 
 def render_server_counts(entries: Iterable[DirectoryEntry]) -> str:
     """Return the servers of the given tools, each with its number of tools."""
     counts = Counter(entry.server for entry in entries)
-    return join_server_names([f"{server} ({count})" for server, count in counts.items()])
+    return join_names([f"{server} ({count})" for server, count in counts.items()])
 
 
 def render_unlisted_servers(unlisted: Mapping[str, str]) -> list[str]:
@@ -208,7 +212,7 @@ def render_unlisted_servers(unlisted: Mapping[str, str]) -> list[str]:
     starting = [name for name, reason in unlisted.items() if not reason]
     if starting:
         count = "1 server is" if len(starting) == 1 else f"{len(starting)} servers are"
-        servers = join_server_names(starting)
+        servers = join_names(starting)
         notes.append(prompts.SERVERS_STARTING.format(count=count, servers=servers))
     for name, reason in unlisted.items():
         if reason:
@@ -216,10 +220,10 @@ def render_unlisted_servers(unlisted: Mapping[str, str]) -> list[str]:
     return notes
 
 
-def join_server_names(names: Sequence[str]) -> str:
-    """Return at most `MAX_NAMED_SERVERS` names and the number of the rest."""
-    more = len(names) - MAX_NAMED_SERVERS
-    return ", ".join([*names[:MAX_NAMED_SERVERS], *([f"and {more} more"] if more > 0 else [])])
+def join_names(names: Sequence[str], max_names: int = MAX_NAMED_SERVERS) -> str:
+    """Return at most `max_names` names and the number of the rest."""
+    more = len(names) - max_names
+    return ", ".join([*names[:max_names], *([f"and {more} more"] if more > 0 else [])])
 
 
 def format_tool_count(count: int) -> str:

@@ -119,7 +119,7 @@ class ToolHandlers:
         call = ToolCall("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = view.get_turn_handler(mode).handle_calls(Session(), (call,))
         if turn.replies:
-            explanation = "" if call.name in view.entries else self._explain_unlisted(view, call.name)
+            explanation = "" if call.name in view.entries else self._explain_missing(view, call.name)
             return text_result(explanation or turn.replies[0].text, is_error=True)
         (task,) = turn.tasks
         entry = view.entries[task.tool.id]
@@ -233,7 +233,7 @@ class ToolHandlers:
             entry = view.entries.get(name)
             if entry is None:
                 turn = turn_handler.handle_calls(Session(), (ToolCall("", name, {}),))
-                notes.append(turn.replies[0].text)
+                notes.append(self._explain_missing(view, name) or turn.replies[0].text)
                 continue
             definition = entry.wire_definition
             text = json.dumps(definition, ensure_ascii=False, separators=(",", ":"))
@@ -247,8 +247,10 @@ class ToolHandlers:
         result = text_result("\n\n".join([*parts, *notes]), is_error=not definitions)
         return {**result, "structuredContent": {"notes": notes, "tools": definitions}}
 
-    def _explain_unlisted(self, view: AccessView, name: str) -> str:
-        """Return why an unknown tool is missing, if its server has not listed its tools yet."""
+    def _explain_missing(self, view: AccessView, name: str) -> str:
+        """Return why a tool is missing: it is quarantined, or its server has not listed its tools yet."""
+        if held := view.find_quarantined(name):
+            return prompts.TOOL_QUARANTINED.format(name=held.name, reason=held.reason, id=held.id)
         for server, reason in self._get_unlisted(view).items():
             if name.startswith(f"{self.resolve_server_id(server)}{SERVER_SEPARATOR}"):
                 return render_unlisted_servers({server: reason})[0]
@@ -258,14 +260,14 @@ class ToolHandlers:
         """Return the notes of a search result: unreachable servers, quarantined tools and so on."""
         found_servers = {entry.server for entry in entries}
         quarantined = {
-            tools.server.name: len(view.list_quarantined(tools))
+            tools.server.name: view.list_quarantined(tools)
             for tools in view.directory.servers
             if not is_match or tools.server.name in found_servers
         }
         return render_notes(
             entries,
             self._pool.unreachable_servers(),
-            {server: count for server, count in quarantined.items() if count},
+            {server: names for server, names in quarantined.items() if names},
             {} if is_match else self._get_unlisted(view),
             {} if is_match else view.unusable_servers,
         )
