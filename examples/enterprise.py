@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from toolcrib.agent.anthropic import Anthropic
 from toolcrib.profiles.dynamic_registry import DynamicToolAgent, DynamicToolRegistry
 
 TASKS = (
@@ -78,10 +77,7 @@ def build_registry() -> DynamicToolRegistry:
 
 def main() -> None:
     """Run all three tasks and print every call."""
-    import anthropic
-
-    model = Anthropic(anthropic.Anthropic(), "claude-sonnet-5")
-    agent = DynamicToolAgent(build_registry(), model, log=print)
+    agent = DynamicToolAgent(build_registry(), "claude-sonnet-5")
     for task in TASKS:
         print(f"\n{task}\n{agent.run(task)}")
 

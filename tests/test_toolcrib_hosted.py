@@ -124,3 +124,18 @@ def test_namespace_of_a_call_is_the_server(name: str, namespace: str, meant: str
     replayed.replay("openai_responses", [*messages, *session.answer("openai_responses")])
     assert replayed.state == session.state
     assert [one.id for one in replayed.state.revealed] == ([meant] if meant else [])
+
+
+@pytest.mark.parametrize("variant", ["bm25", "regex"])
+def test_search_of_anthropic_can_be_chosen(variant: Any) -> None:
+    session = _toolcrib().session(native=variant)
+    first, *rest = session.tools("anthropic")
+    assert first == {"type": f"tool_search_tool_{variant}_20251119", "name": f"tool_search_tool_{variant}"}
+    assert any(entry.get("defer_loading") for entry in rest)
+    assert session.tools("openai_chat")[0]["function"]["name"] == "search_tools"
+
+
+def test_search_tool_of_a_provider_is_not_a_tool_to_search() -> None:
+    entries = [{"type": "tool_search"}, {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}]
+    body = {"model": "m", "tools": [*entries, {"name": "weave", "input_schema": {"type": "object"}}]}
+    assert [tool.name for tool in Toolcrib([body]).catalog] == ["weave"]

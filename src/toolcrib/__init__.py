@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from toolcrib.session.session import Session
     from toolcrib.toolcrib import Toolcrib
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "Catalog",

@@ -55,7 +55,7 @@ class DuplicateTool(ToolcribError):
     """Two tools of one catalog have the same id."""
 
 
-class UnknownTool(ToolcribError):
+class UnknownTool(ToolcribError, ValueError):
     """No tool has this name or id."""
 
 

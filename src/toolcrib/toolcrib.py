@@ -16,6 +16,7 @@ from dataclasses import replace
 from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
+from toolcrib.adapters import anthropic
 from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, get_wire_format
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
@@ -33,7 +34,7 @@ from toolcrib.session.session import Session
 from toolcrib.session.turn import Style, ToolTask, TurnHandler
 from toolcrib.tool_sources import collect_tools, find_toolsets
 
-NativeSearch = bool | Literal["client", "auto"]
+NativeSearch = bool | Literal["client", "auto", "bm25", "regex"]
 
 _WIRE_FORMATS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
 
@@ -145,7 +146,8 @@ class Toolcrib:
             allowed: The ids of the tools that this caller may use, or a function that is called
                 with each tool.
             native: True lets the provider search, "client" answers in the provider's own format,
-                and "auto" does what the `model` supports.
+                and "auto" does what the `model` supports. "bm25" and "regex" select one of the two
+                searches of Anthropic.
             model: The id of the model, for "auto".
         """
         if style not in get_args(Style):
@@ -249,6 +251,8 @@ class ToolcribSession:
         search_mode = self._search_mode(wire)
         if search_mode == "hosted":
             return SEARCH_WIRE_FORMATS[wire].hosted_search_to_wire(*_allowed_plan(handler))
+        if search_mode == "hosted_regex":
+            return anthropic.hosted_search_to_wire(*_allowed_plan(handler), variant="regex")
         if search_mode == "client":
             own_tools = handler.own_tools
             return SEARCH_WIRE_FORMATS[wire].client_search_to_wire(own_tools, *_allowed_plan(handler))
@@ -372,9 +376,11 @@ def _search_modes(native: object, model: str) -> dict[str, SearchMode]:
         return {_WIRE_FORMATS[provider]: "hosted"} if provider else {}
     if native is True or native == "client":
         return dict.fromkeys(_WIRE_FORMATS.values(), "hosted" if native is True else "client")
+    if native in ("bm25", "regex"):
+        return {"anthropic": "hosted" if native == "bm25" else "hosted_regex"}
     if native is False:
         return {}
-    raise InvalidConfig(f'native is True, False, "client" or "auto", not {native!r}')
+    raise InvalidConfig(f'native is True, False, "auto", "client", "bm25" or "regex", not {native!r}')
 
 
 def _allowed_plan(handler: TurnHandler) -> tuple[list[Tool], list[Tool]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,7 +17,7 @@ from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.agent.anthropic import Anthropic
 from toolcrib.agent.openai_chat import OpenAIChat
-from toolcrib.errors import AgentUnfinished
+from toolcrib.errors import AgentUnfinished, InvalidConfig
 from toolcrib.profiles.dynamic_registry import MAX_LOGGED_CHARS, SYSTEM_PROMPT, DynamicToolAgent
 
 
@@ -30,7 +31,7 @@ def execute(name: str, **options_given: Any) -> ToolCall:
 
 def run(turns: Iterable[Turn], task: str, **options: Any) -> tuple[str, list[Request]]:
     with ScriptedModel(turns) as model, anthropic.Anthropic(base_url=model.url, api_key="any", max_retries=0) as client:
-        agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"), **options)
+        agent = DynamicToolAgent(build_registry(), provider=Anthropic(client, "scripted"), **options)
         return agent.run(task), model.requests
 
 
@@ -82,7 +83,7 @@ def test_task_with_dependent_tools() -> None:
     ]
     assert results(requests[2]) == [*CUSTOMERS.values()]
     assert results(requests[3]) == [{"ticket": "SALES-1"}, {"ticket": "SALES-2"}]
-    assert lines[0] == 'search_tools: {"query": "customer contact"}'
+    assert lines[0] == '[Meta-tool] search_tools: {"query": "customer contact"}'
     assert len(lines) == 8
     assert all(len(line) <= MAX_LOGGED_CHARS + 30 for line in lines)
 
@@ -111,7 +112,7 @@ def test_task_with_an_error_on_the_way() -> None:
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
         tools = build_registry()
-        text_lines = DynamicToolAgent(tools, Anthropic(client, "scripted")).run(TASKS[2])
+        text_lines = DynamicToolAgent(tools, provider=Anthropic(client, "scripted")).run(TASKS[2])
     assert text_lines == "Sent 2 vouchers."
     assert tools.registry.usage("send_text").successes == 2
     used = tools.registry.usage("query_database")
@@ -148,18 +149,26 @@ def test_tool_registered_while_the_agent_runs_is_found() -> None:
         ScriptedModel(model) as server,
         anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as client,
     ):
-        assert DynamicToolAgent(tools, Anthropic(client, "scripted")).run("Fax it.") == "1"
+        assert DynamicToolAgent(tools, provider=Anthropic(client, "scripted")).run("Fax it.") == "1"
 
 
 def test_same_agent_works_in_an_event_loop() -> None:
     async def main() -> str:
         async with anthropic.AsyncAnthropic(base_url=model.url, api_key="any", max_retries=0) as client:
-            agent = DynamicToolAgent(build_registry(), Anthropic(client, "scripted"))
+            agent = DynamicToolAgent(build_registry(), provider=Anthropic(client, "scripted"))
             return await agent.run_async("Is there a tracker?")
 
     with ScriptedModel([Turn(search("ticket")), Turn("There is.")]) as model:
         assert asyncio.run(main()) == "There is."
     assert results(model.requests[1])[0]["found"] == 1
+
+
+def test_provider_is_not_a_model_and_the_default_needs_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidConfig, match="model must be the name of a model, not object; use provider="):
+        DynamicToolAgent(build_registry(), object())  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "anthropic", None)
+    with pytest.raises(InvalidConfig, match="needs the anthropic package"):
+        DynamicToolAgent(build_registry())
 
 
 def test_same_agent_works_with_another_provider() -> None:
@@ -168,7 +177,7 @@ def test_same_agent_works_with_another_provider() -> None:
         ScriptedModel(turns) as model,
         openai.OpenAI(base_url=f"{model.url}/v1", api_key="any", max_retries=0) as client,
     ):
-        agent = DynamicToolAgent(build_registry(), OpenAIChat(client, "scripted"))
+        agent = DynamicToolAgent(build_registry(), provider=OpenAIChat(client, "scripted"))
         assert agent.run("Is there a tracker?") == "There is one."
     assert model.requests[0].tool_names == ("search_tools", "execute_dynamic_tool")
     assert model.requests[0].body["messages"][0] == {"role": "system", "content": SYSTEM_PROMPT}

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.profiles.dynamic_registry import Row, assert_same_groups, call_meta_tool, raise_error
-from toolcrib.errors import InvalidQuery, InvalidTool, UnknownTool
+from toolcrib.errors import InvalidConfig, InvalidQuery, InvalidTool, UnknownTool
 from toolcrib.profiles import dynamic_registry
-from toolcrib.profiles.dynamic_registry import DynamicToolRegistry
+from toolcrib.profiles.dynamic_registry import DynamicToolRegistry, ToolRegistration, VersionedToolRegistry
 
 
 def add(a: Any, b: Any) -> Any:
     return a + b
 
 
-def workshop() -> DynamicToolRegistry:
-    registry = DynamicToolRegistry(lambda: datetime(2026, 1, 2, tzinfo=UTC))
+def workshop() -> VersionedToolRegistry:
+    registry = VersionedToolRegistry("prefix", now=lambda: datetime(2026, 1, 2, tzinfo=UTC))
     registry.register(
         {"name": "saw_board", "description": "Cut a board", "input_schema": {"type": "object"}},
         lambda **effective: effective,
@@ -83,7 +84,7 @@ def test_replaced_tool_drops_old_words_and_keeps_usage_and_version() -> None:
     assert names(registry.search("board wood")) == []
     assert names(registry.search("plane")) == ["saw_board"]
     assert registry.registry.usage("saw_board").successes == 1
-    assert registry["saw_board"].tool.version == "3.1"
+    assert registry.tools["saw_board"].version == "3.1"
 
 
 def test_unregistered_tool_is_gone() -> None:
@@ -95,23 +96,90 @@ def test_unregistered_tool_is_gone() -> None:
 
 
 def test_version_note_is_displayed_but_not_searched() -> None:
-    registry = DynamicToolRegistry()
+    lines: list[str] = []
+    registry = VersionedToolRegistry("prefix", log=lines.append)
     registry.register_versioned({"name": "glue", "description": "Join"}, add, "1.0")
-    assert registry["glue"].update == ""
-    registry.register_versioned({"name": "glue", "description": "Join"}, add, "2.0", ["1.0"])
-    assert registry["glue"].update == "Updating tool glue: v1.0 -> v2.0"
-    assert registry["glue"].description == "Join\n(Current version: 2.0; deprecated: 1.0)"
+    assert lines == []
+    registry.register_versioned({"name": "glue", "description": "Join"}, add, "2.0-beta", ["1.0"], category="data")
+    assert lines == ["Updating tool glue: v1.0 -> v2.0-beta"]
+    note = "Join\n(Current version: 2.0-beta; deprecated: 1.0)"
+    assert registry.tools["glue"].definition == {"name": "glue", "description": note}
+    assert registry.search("join", "data")[0]["description"] == note
     assert registry.search("deprecated version") == []
 
 
 def test_older_version_does_not_replace_a_newer_one() -> None:
-    registry = DynamicToolRegistry()
+    registry = VersionedToolRegistry(log=lambda line: None)
     for version in ("2.0", "1.0"):
         definition = {"name": "glue", "description": f"Join {version}"}
         registry.register_versioned(definition, lambda version=version: version, version)
     assert registry.execute("glue", {}) == "2.0"
     assert registry.execute("glue@1.0", {}) == "1.0"
     assert registry.search("join")[0]["description"] == "Join 2.0\n(Version: 2.0)"
+
+
+def test_tools_are_a_mapping_of_registrations() -> None:
+    registry = workshop()
+    tools = registry.tools
+    assert (list(tools), len(tools)) == (["saw_board", "cut_glass", "weld"], 3)
+    registry.execute("cut_glass", {"a": 1, "b": 2})
+    assert tools["cut_glass"] == ToolRegistration(
+        {"name": "cut_glass", "description": "Cut glass panes"}, add, "media", [], 1, datetime(2026, 1, 2, tzinfo=UTC)
+    )
+    with pytest.raises(KeyError, match="drill"):
+        tools["drill"]
+
+
+def test_functions_of_the_inner_registry_are_tools_too() -> None:
+    registry = DynamicToolRegistry()
+
+    @registry.registry.tool
+    def wind_yarn(length: int) -> int:
+        """Wind yarn into a ball."""
+        return length * 2
+
+    registration = registry.tools["wind_yarn"]
+    assert registration.func(length=4) == 8
+    assert (registration.category, registration.definition["description"]) == ("utility", "Wind yarn into a ball.")
+    assert names(registry.search("yarn")) == ["wind_yarn"]
+
+
+def test_unknown_tool_is_a_value_error() -> None:
+    with pytest.raises(ValueError, match="Tool not found: drill"):
+        workshop().execute("drill", {})
+
+
+def test_search_finds_by_meaning() -> None:
+    registry = DynamicToolRegistry()
+    registry.register({"name": "send_letter", "description": "Mail a letter on paper"}, add, "communication")
+    registry.register({"name": "send_sms", "description": "Send an SMS to a phone"}, add, "communication")
+    registry.register({"name": "query_mysql", "description": "Run SQL on a database"}, add, "data")
+    assert names(registry.search("reach somebody on their handset"))[0] == "send_sms"
+    assert (
+        call_meta_tool(registry, "search_tools", query="reach somebody on their handset", category="data")["found"] == 0
+    )
+    assert DynamicToolRegistry("prefix").register({"name": "send_sms"}, add).search("handset") == []
+    with pytest.raises(InvalidConfig, match="unknown mode 'words'; use one of prefix"):
+        DynamicToolRegistry("words")
+
+
+def test_registry_is_safe_under_threads() -> None:
+    registry = DynamicToolRegistry()
+
+    def work(number: int) -> list[str]:
+        name = f"tool_{number}"
+        found = []
+        for _ in range(10):
+            registry.register({"name": name, "description": f"Number {number} of the set"}, lambda: number)
+            found += names(registry.search(name))[:1]
+            assert registry.execute(name, {}) == number
+            registry.unregister(name)
+        return found
+
+    with ThreadPoolExecutor(8) as pool:
+        for number, found in enumerate(pool.map(work, range(8))):
+            assert found == [f"tool_{number}"] * 10
+    assert len(registry.tools) == 0
 
 
 def test_invalid_input_is_not_run() -> None:
@@ -228,7 +296,7 @@ def test_every_call_is_answered_with_the_same_json(name: str, arguments: dict[st
     query=st.text("abcxyz ", max_size=5),
 )
 def test_search_finds_the_last_registration(definitions: list[tuple[str, str]], query: str) -> None:
-    step_by_step, at_once = DynamicToolRegistry(), DynamicToolRegistry()
+    step_by_step, at_once = DynamicToolRegistry("prefix"), DynamicToolRegistry("prefix")
     for name, description in definitions:
         step_by_step.register({"name": name, "description": description}, add)
     for name, description in dict(definitions).items():

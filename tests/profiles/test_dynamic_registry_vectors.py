@@ -14,7 +14,7 @@ from tests.profiles.dynamic_registry import Row, assert_same_groups, call_meta_t
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidTool
 from toolcrib.profiles import dynamic_registry
-from toolcrib.profiles.dynamic_registry import META_TOOLS, DynamicToolRegistry
+from toolcrib.profiles.dynamic_registry import META_TOOLS, VersionedToolRegistry
 from toolcrib.search.lexical.prefix import tool_words
 
 
@@ -27,7 +27,8 @@ class Replay:
 
     def __init__(self, deterministic: bool) -> None:
         self.deterministic = deterministic
-        self.registry = DynamicToolRegistry()
+        self.printed: list[str] = []
+        self.registry = VersionedToolRegistry("prefix", log=self.printed.append)
         self.current: dict[str, dict[str, Any]] = {}
         self.tainted: set[str] = set()
         self.used: Counter[str] = Counter()
@@ -50,19 +51,19 @@ class Replay:
         assert self.registry.register(definition, self._function(func), **place) is self.registry
 
     def _register_versioned(self, recorded: Any, definition: Row, func: str = "", **options: Any) -> None:
+        self.printed.clear()
         self.registry.register_versioned(definition, self._function(func), **options)
-        current = self.registry[definition["name"]].tool.version
+        current = self.registry.tools[definition["name"]].version
         if current == recorded["version"]:
             self._remember(definition, func, options, tainted=True)
         else:
             # In the original, an older version replaces a newer one; ours keeps the newer one.
             assert current > recorded["version"]
         name, version = definition["name"], recorded["version"]
-        registration = self.registry[f"{name}@{version}"]
-        assert registration.tool.version == version
-        assert registration.description == recorded["description"]
-        # The original prints the update; ours stores it in an attribute.
-        assert registration.update == recorded["printed"].rstrip("\n")
+        registration = self.registry.tools[f"{name}@{version}"]
+        assert registration.version == version
+        assert registration.definition["description"] == recorded["description"]
+        assert "".join(self.printed) == recorded["printed"].rstrip("\n")
 
     def _search(self, recorded: Any, **arguments: Any) -> None:
         if isinstance(recorded, dict):
@@ -167,7 +168,9 @@ class Replay:
 
     def _index_of(self, recorded: Any, name: str) -> None:
         # The original keeps the words of replaced definitions and of version notes.
-        assert sorted(tool_words(self.registry[name].tool)) == [word for word in recorded if word in self._words(name)]
+        assert sorted(tool_words(self.registry.registry[name].tool)) == [
+            word for word in recorded if word in self._words(name)
+        ]
 
     def _remember(self, definition: Row, func: str, place: Row, tainted: bool = False) -> None:
         name = definition["name"]

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 
 from tests.golden import golden_vectors, load_golden
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
 from toolcrib.profiles import everruns
-from toolcrib.profiles.everruns import (
-    DefinitionSize,
-    EverrunsContext,
-    EverrunsDefinition,
-    EverrunsToolSearch,
-    SessionReveals,
-)
+from toolcrib.profiles.everruns import EverrunsContext, EverrunsDefinition, EverrunsToolSearch, SessionReveals
 from toolcrib.search.lexical import keyword
 
 SCHEMA = {"type": "object", "properties": {"depth": {"type": "number"}}, "required": ["depth"]}
@@ -112,56 +107,6 @@ def test_constants_and_stubs_match_the_recording() -> None:
     assert system["stubs"]["seed_era"] == everruns.instructing_stub("<name>")
 
 
-def test_savings_match_the_recording() -> None:
-    """Compare with the recording, using generated tools of the recorded sizes."""
-    recorded = load_golden("everruns")["size_benchmark"]
-    tools = surface(recorded)
-    full = everruns.measure_size([EverrunsDefinition(tool) for tool in tools])
-    assert full == DefinitionSize(recorded["full_bytes"], recorded["full_param_bytes"])
-    for title, stub in (("later_stub", everruns.bare_stub), ("seed_stub", everruns.instructing_stub)):
-        definitions = EverrunsToolSearch(stub=stub).advertise(tools)
-        hidden = everruns.measure_size(definitions)
-        assert len(stubbed_names(definitions)) == recorded["deferred"]
-        assert hidden == DefinitionSize(recorded[title]["bytes"], recorded[title]["param_bytes"])
-        assert saved_percent(full.tools, hidden.tools) == recorded[title]["saved_pct"]
-        saved = saved_percent(full.parameters, hidden.parameters)
-        assert saved == recorded[title]["param_saved_pct"]
-
-
-def saved_percent(full: int, hidden: int) -> float:
-    return round(100 * (full - hidden) / full, 1)
-
-
-def surface(recorded: dict[str, Any]) -> list[Tool]:
-    """Return as many tools as recorded, with as many bytes of names, texts and parameters."""
-    deferred = recorded["deferred"]
-    later, seed = recorded["later_stub"]["param_bytes"], recorded["seed_stub"]["param_bytes"]
-    bare, instructing = (len(compact(stub(""))) for stub in (everruns.bare_stub, everruns.instructing_stub))
-    own = later - deferred * bare
-    names = shares(seed - later - deferred * (instructing - bare), deferred)
-    schemas = shares(recorded["full_param_bytes"] - own, deferred)
-    empty = len(compact({"name": "", "description": "", "parameters": 0})) - 1
-    texts = recorded["full_bytes"] - recorded["full_param_bytes"] - recorded["tools"] * empty
-    texts -= sum(names) + len(everruns.CAPABILITY)
-    tools = [
-        Tool(f"{number:03}".ljust(name, "n"), input_schema=build_schema(size))
-        for number, (name, size) in enumerate(zip(names, schemas, strict=True))
-    ]
-    return [*tools, Tool(everruns.CAPABILITY, "d" * texts, build_schema(own))]
-
-
-def shares(total: int, parts: int) -> list[int]:
-    return [total // parts + (number < total % parts) for number in range(parts)]
-
-
-def build_schema(size: int) -> dict[str, Any]:
-    return {"title": "t" * (size - len(compact({"title": ""})))}
-
-
-def compact(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"))
-
-
 # ------------------------------------------------------------------------------------ our cases
 
 
@@ -239,7 +184,7 @@ def test_definition_survives_storage() -> None:
 
 def test_deferral_reduces_the_size_of_definitions() -> None:
     full = everruns.measure_size(EverrunsDefinition(tool) for tool in KITCHEN)
-    hidden = everruns.measure_size(EverrunsToolSearch(threshold=1).advertise(KITCHEN))
+    hidden = everruns.measure_size(EverrunsToolSearch(threshold=1, stub=everruns.bare_stub).advertise(KITCHEN))
     assert full.tools - hidden.tools == full.parameters - hidden.parameters > 0
 
 
@@ -254,6 +199,37 @@ def test_oldest_session_is_dropped_first() -> None:
 @pytest.mark.parametrize("threshold", [-1, "2", 2.0, True, None])
 def test_invalid_threshold_is_ignored(threshold: object) -> None:
     assert EverrunsToolSearch(threshold=3).with_config({"threshold": threshold}).threshold == 3
+
+
+def test_allowlist_takes_any_iterable_of_names() -> None:
+    capability = EverrunsToolSearch(1, (name for name in ["wash_up"])).with_never_defer({"boil_egg": 1})
+    assert stubbed_names(capability.advertise(KITCHEN)) == ["boil_egg_soft"]
+    assert capability.with_never_defer(["boil_egg_soft"]).never_defer == {"boil_egg", "boil_egg_soft", "wash_up"}
+    with pytest.raises(InvalidConfig, match=r"write \['bash'\]"):
+        EverrunsToolSearch(never_defer="bash")
+
+
+@pytest.mark.parametrize("listed", [["tool_search"], {"tool_search": {}}, [{"ref": "tool_search", "config": {}}]])
+def test_configuration_of_an_agent_is_read_with_its_wrapper(listed: Any) -> None:
+    assert EverrunsToolSearch(threshold=3).with_config({"capabilities": listed}).threshold == 3
+    config = {"capabilities": {"tool_search": {"threshold": 9, "never_defer": ["a"]}}}
+    configured = EverrunsToolSearch().with_config(config)
+    assert (configured.threshold, configured.never_defer) == (9, {"a"})
+    with pytest.raises(InvalidConfig, match="does not list the capability tool_search"):
+        EverrunsToolSearch().with_config({"capabilities": ["memory"]})
+
+
+def test_stub_names_the_tool_to_search_for_by_default() -> None:
+    hidden = EverrunsToolSearch(threshold=1).advertise(KITCHEN)[0]
+    assert 'Call tool_search with query "boil_egg"' in hidden.parameters["description"]
+
+
+def test_system_prompt_explains_hidden_parameters_only_if_there_are_any() -> None:
+    capability = EverrunsToolSearch(threshold=4)
+    assert capability.build_system_prompt("Be brief.", KITCHEN) == f"Be brief.\n\n{everruns.SYSTEM_PROMPT}"
+    assert capability.build_system_prompt("", KITCHEN) == everruns.SYSTEM_PROMPT
+    assert capability.build_system_prompt("Be brief.", KITCHEN[:3]) == "Be brief."
+    assert capability.build_system_prompt("Be brief.", KITCHEN, hosted_search=True) == "Be brief."
 
 
 def test_configuration_adds_to_the_allowlist_and_shares_the_reveals() -> None:

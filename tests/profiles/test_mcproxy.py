@@ -149,14 +149,7 @@ class Placeholders(dict[str, str]):
 
 def test_configuration_is_read_from_its_json_form() -> None:
     read = McproxyConfig.from_json(
-        {
-            "enabled": False,
-            "maxToolsLimit": 7,
-            "searchThreshold": 1,
-            "toolSelectionOrder": ["random"],
-            "debug": True,
-            "somebodyElses": None,
-        }
+        {"enabled": False, "maxToolsLimit": 7, "searchThreshold": 1, "toolSelectionOrder": ["random"], "debug": True}
     )
     assert read == McproxyConfig(False, 7, 1, ("random",), True)
     assert McproxyConfig.from_json(None) == McproxyConfig.from_json({}) == McproxyConfig()
@@ -447,3 +440,26 @@ def test_lists_stay_within_the_limit_and_sessions_are_isolated(
         assert len(set(names(visible))) == len(visible)
         assert all(tool.id in search.catalog or tool == visible[-1] for tool in visible)
     assert search.list_tools() == untouched
+
+
+def test_middleware_entry_is_read_with_its_wrapper() -> None:
+    entry = {"type": "tool_search", "enabled": False, "config": {"maxToolsLimit": 7}}
+    assert McproxyConfig.from_json(entry) == McproxyConfig(enabled=False, max_tools=7)
+    assert McproxyConfig.from_json({"type": "tool_search"}) == McproxyConfig()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"maxTools": 7}, "unknown key 'maxTools'; the keys are enabled, maxToolsLimit"),
+        (
+            {"type": "tool_search", "maxToolsLimit": 7},
+            "unknown key 'maxToolsLimit'; the keys are type, enabled, config",
+        ),
+        ({"type": "logging", "config": {}}, "the middleware is 'logging'; its type must be \"tool_search\""),
+        ({"type": "tool_search", "enabled": 1}, "enabled must be true or false"),
+    ],
+)
+def test_unknown_key_of_a_configuration_is_an_error(config: Any, message: str) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        McproxyConfig.from_json(config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final, Literal
 
 from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import (
@@ -20,7 +20,11 @@ from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 
-HOSTED_SEARCH_TOOL = {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"}
+HostedVariant = Literal["bm25", "regex"]
+HOSTED_SEARCH_TOOLS: Final[Mapping[HostedVariant, Mapping[str, str]]] = {
+    "bm25": {"type": "tool_search_tool_bm25_20251119", "name": "tool_search_tool_bm25"},
+    "regex": {"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"},
+}
 
 # Anthropic accepts only an object as input; invalid JSON is sent back as the value of this key.
 INVALID_JSON_KEY = "INVALID_JSON"
@@ -65,9 +69,11 @@ def tools_to_wire(tools: Iterable[Tool]) -> list[dict[str, Any]]:
     return [_render_tool(tool) for tool in tools]
 
 
-def hosted_search_to_wire(visible: Iterable[Tool], deferred: Iterable[Tool]) -> list[dict[str, Any]]:
+def hosted_search_to_wire(
+    visible: Iterable[Tool], deferred: Iterable[Tool], *, variant: HostedVariant = "bm25"
+) -> list[dict[str, Any]]:
     """Return the `tools` of a request in which Anthropic searches the deferred tools."""
-    return [dict(HOSTED_SEARCH_TOOL), *client_search_to_wire((), visible, deferred)]
+    return [dict(HOSTED_SEARCH_TOOLS[variant]), *client_search_to_wire((), visible, deferred)]
 
 
 def client_search_to_wire(

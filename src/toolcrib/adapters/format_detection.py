@@ -91,12 +91,22 @@ def _isolate_member(container: Mapping[str, Any], field: str, member: object) ->
 def _parse_entry(entry: object) -> list[Tool]:
     if not isinstance(entry, Mapping):
         raise InvalidTool(f"a tool is an object, not {describe_json_type(entry)}")
+    if _is_provider_search(entry):
+        return []
     entry_format = _detect_format(entry)
     tools = entry_format.tools_from_wire(entry)
     if entry_format is toolcrib_json:
         return tools
     common_fields = toolcrib_json.read_common_fields(entry)
     return [tool.replace(**common_fields) for tool in tools] if common_fields else tools
+
+
+def _is_provider_search(entry: Mapping[str, Any]) -> bool:
+    """Return whether an entry of a request enables the search of the provider; it is not a tool to search."""
+    entry_type = entry.get("type")
+    return isinstance(entry_type, str) and (
+        entry_type == "tool_search" or entry_type.startswith(("tool_search_tool_regex", "tool_search_tool_bm25"))
+    )
 
 
 def _detect_format(entry: Mapping[str, Any]) -> _EntryFormat:

@@ -11,7 +11,8 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
 JsonObjects = list[dict[str, Any]]
-SearchMode = Literal["ours", "client", "hosted"]
+# Who searches: Toolcrib, Toolcrib in the format of the provider, or the provider.
+SearchMode = Literal["ours", "client", "hosted", "hosted_regex"]
 
 
 class WireFormat(Protocol):

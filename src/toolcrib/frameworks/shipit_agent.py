@@ -20,6 +20,8 @@ class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
 
     The agent finds it by its class and loads the tools it finds. Parameters are searched too if the
     agent provides the schemas. Tools that the agent's permissions hide are not searched.
+    `token_bonus` is added to the score for each query word in a tool's texts; it is 0 by default,
+    because the engine already weights words.
     """
 
     def __init__(
@@ -30,10 +32,16 @@ class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         prompt: str | None = None,
         max_limit: int = 10,
         default_limit: int = 5,
+        token_bonus: float = 0.0,
         **options: Unpack[FrameworkOptions],
     ) -> None:
         super().__init__(
-            name=name, description=description, prompt=prompt, max_limit=max_limit, default_limit=default_limit
+            name=name,
+            description=description,
+            prompt=prompt,
+            max_limit=max_limit,
+            default_limit=default_limit,
+            token_bonus=token_bonus,
         )
         self._index = FrameworkToolIndex(**options)
 
@@ -48,10 +56,16 @@ class ToolcribSearchTool(shipit.LoadingToolSearchTool, ShipitToolSearchTool):
         entries_by_name = {entry.name: entry for entry in entries if entry.name != self.name}
         tools = (_to_core_tool(entry, schemas.get(name)) for name, entry in entries_by_name.items())
         result = self._index.build_turn_handler(tools).search(query, self.max_limit)
-        return [
-            ShipitMatch(entries_by_name[hit.tool.name], round(hit.score, 4) if result.confident else 0.0)
-            for hit in result
-        ]
+        if not result.confident:
+            return [ShipitMatch(entries_by_name[hit.tool.name], 0.0) for hit in result]
+        matches = [self._score(query, entries_by_name[hit.tool.name], hit.score) for hit in result]
+        return sorted(matches, key=lambda match: -match.score)
+
+    def _score(self, query: str, entry: ShipitEntry, score: float) -> ShipitMatch:
+        """Add the bonus for each query word that the texts of the tool contain, as shipit 1.0 does."""
+        haystack = shipit.build_haystack(entry)
+        token_hits = sum(word in haystack for word in query.lower().split())
+        return ShipitMatch(entry, round(score + self.token_bonus * token_hits, 4))
 
     def _load(self, context: ShipitContext, matches: Sequence[ShipitMatch]) -> tuple[list[str], dict[str, list[str]]]:
         """Load the deferred tools of the matches into the agent."""
@@ -78,3 +92,7 @@ def _to_core_tool(entry: ShipitEntry, schema: Any) -> Tool:
         hint=entry.prompt_instructions,
         tags=entry.discovery_terms.split(),
     )
+
+
+# The name in shipit_agent, so that only the import changes.
+ToolSearchTool = ToolcribSearchTool

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
 from toolcrib.search.lexical import keyword
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.hosted_search import find_hosting_provider
@@ -136,24 +137,49 @@ class EverrunsToolSearch:
     """The capability: answers the search tool and hides parameters."""
 
     threshold: int = THRESHOLD
-    never_defer: frozenset[str] = frozenset()
-    stub: Stub = bare_stub
+    never_defer: Iterable[str] = ()
+    stub: Stub = instructing_stub
     reveals: SessionReveals = field(default_factory=SessionReveals)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.never_defer, str):
+            raise InvalidConfig(f"never_defer is a list of names; write [{self.never_defer!r}]")
+        # Stored as a set, so that an iterator can be read more than once.
+        object.__setattr__(self, "never_defer", frozenset(self.never_defer))
 
     @property
     def disclosure(self) -> Disclosure:
         """The threshold and the exceptions as a `Disclosure`."""
-        pinned = self.never_defer | {CAPABILITY}
+        pinned = frozenset((*self.never_defer, CAPABILITY))
         return Disclosure(Activation(tools=self.threshold), pinned, tier="stub")
 
+    def with_never_defer(self, names: Iterable[str]) -> EverrunsToolSearch:
+        """Return this capability with more tools whose parameters are always shown."""
+        return replace(self, never_defer=(*self.never_defer, *EverrunsToolSearch(never_defer=names).never_defer))
+
     def with_config(self, config: Mapping[str, Any]) -> EverrunsToolSearch:
-        """Return this capability with a configuration applied; invalid values are ignored."""
+        """Return this capability with a configuration applied; invalid values are ignored, as in the original.
+
+        `config` has `threshold` and `never_defer`, or is the configuration of an agent with its
+        `capabilities`.
+        """
+        if "capabilities" in config:
+            capability = find_capability_config(config["capabilities"])
+            if capability is None:
+                raise InvalidConfig(f"the configuration does not list the capability {CAPABILITY}; add it")
+            return self.with_config(capability)
         threshold, names = config.get("threshold"), config.get("never_defer")
         if not isinstance(threshold, int) or isinstance(threshold, bool) or threshold < 0:
             threshold = self.threshold
         valid_names = names if isinstance(names, list) else []
-        never_defer = self.never_defer.union(name for name in valid_names if isinstance(name, str))
-        return replace(self, threshold=threshold, never_defer=never_defer)
+        added = [name for name in valid_names if isinstance(name, str)]
+        return replace(self, threshold=threshold, never_defer=(*self.never_defer, *added))
+
+    def build_system_prompt(self, system: str, tools: Sequence[Tool], *, hosted_search: bool = False) -> str:
+        """Return a system prompt with a note on hidden parameters, if `advertise` hides any."""
+        if hosted_search or not self.disclosure.activation.is_met(tools):
+            return system
+        return f"{system}\n\n{SYSTEM_PROMPT}" if system else SYSTEM_PROMPT
 
     def advertise(
         self, tools: Sequence[Tool], session: str | None = None, *, hosted_search: bool = False

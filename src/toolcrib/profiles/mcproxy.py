@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -31,6 +31,7 @@ NOT_FOUND: Final = "No tools found matching '{query}'. Try a different search te
 QUERY_MISSING: Final = "Missing required 'query' parameter"
 SEARCH_OFF: Final = "Tool search is switched off by enabled or maxToolsLimit"
 WRONG_TYPE: Final = "tool_search config: {key} must be {expected}, not {value!r}"
+UNKNOWN_KEY: Final = "tool_search config: unknown key {key!r}; the keys are {known}"
 DEBUG_LINES: Final = (
     '🔍 Tool search query: "{query}"',
     "   Index size: {size} tools",
@@ -38,6 +39,9 @@ DEBUG_LINES: Final = (
     "   Matches after threshold: {after}",
     "   Search time: {milliseconds}ms",
 )
+
+MIDDLEWARE_TYPE: Final = "tool_search"
+_MIDDLEWARE_KEYS: Final = ("type", "enabled", "config")
 
 SEARCH_TOOL_NAME: Final = "search_available_tools"
 UNKNOWN_SERVER: Final = "unknown"
@@ -58,19 +62,39 @@ class McproxyConfig:
 
     @classmethod
     def from_json(cls, config: object) -> McproxyConfig:
-        """Return the configuration from JSON; null means the defaults, unknown keys are ignored."""
+        """Return the configuration from JSON; null means the defaults.
+
+        The JSON is the object with the settings, or the middleware entry around it, with `type`,
+        `enabled` and `config`. An unknown key raises `InvalidConfig`.
+        """
         if config is None:
             return cls()
         if not isinstance(config, Mapping):
             raise _wrong_type_error("config", "an object", config)
+        if "type" in config or "config" in config:
+            return cls._from_middleware(config)
         fields: dict[str, Any] = {}
-        for key, (name, expected, is_valid) in _KEYS.items():
-            if key in config:
-                value = config[key]
-                if not is_valid(value):
-                    raise _wrong_type_error(key, expected, value)
-                fields[name] = tuple(value) if isinstance(value, list) else value
+        for key, value in config.items():
+            if key not in _KEYS:
+                raise _unknown_key_error(key, _KEYS)
+            name, expected, is_valid = _KEYS[key]
+            if not is_valid(value):
+                raise _wrong_type_error(key, expected, value)
+            fields[name] = tuple(value) if isinstance(value, list) else value
         return cls(**fields)
+
+    @classmethod
+    def _from_middleware(cls, entry: Mapping[str, Any]) -> McproxyConfig:
+        for key in entry:
+            if key not in _MIDDLEWARE_KEYS:
+                raise _unknown_key_error(key, _MIDDLEWARE_KEYS)
+        if entry.get("type", MIDDLEWARE_TYPE) != MIDDLEWARE_TYPE:
+            raise InvalidConfig(f'the middleware is {entry["type"]!r}; its type must be "{MIDDLEWARE_TYPE}"')
+        settings = cls.from_json(entry.get("config"))
+        is_enabled = entry.get("enabled", True)
+        if not isinstance(is_enabled, bool):
+            raise _wrong_type_error("enabled", "true or false", is_enabled)
+        return replace(settings, enabled=settings.enabled and is_enabled)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +273,10 @@ def server_from_name(name: str) -> str:
 def _with_public_name(tool: Tool) -> Tool:
     """Return a tool with its id as its name; MCProxy has no deferral policies."""
     return tool.replace(name=tool.id, server=server_from_name(tool.id), id=tool.id, policy="automatic")
+
+
+def _unknown_key_error(key: object, known: Iterable[str]) -> InvalidConfig:
+    return InvalidConfig(UNKNOWN_KEY.format(key=key, known=", ".join(known)))
 
 
 def _wrong_type_error(key: str, expected: str, value: object) -> InvalidConfig:

@@ -228,7 +228,7 @@ class ToolSearchTool:
 
     def _rank(self, query: str, entries: Sequence[ShipitEntry], context: ShipitContext) -> list[ShipitMatch]:
         return _sort_by_score(
-            ShipitMatch(entry, fuzzy.score_haystack(query, _entry_haystack(entry), self.token_bonus))
+            ShipitMatch(entry, fuzzy.score_haystack(query, build_haystack(entry), self.token_bonus))
             for entry in entries
         )
 
@@ -373,7 +373,8 @@ def _entry_details(entry: ShipitEntry) -> list[str]:
     return [detail for detail in (entry.category, access, server, connection) if detail]
 
 
-def _entry_haystack(entry: ShipitEntry) -> str:
+def build_haystack(entry: ShipitEntry) -> str:
+    """Return the lowercase texts of a tool that release 1.0 compares with a query."""
     return fuzzy.build_haystack(entry.name, entry.description, entry.prompt_instructions)
 
 

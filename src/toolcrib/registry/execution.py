@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from types import UnionType
 from typing import Any, Final
 
@@ -28,9 +29,14 @@ from toolcrib.registry.function import is_async
 FIRST_VERSION = "1"
 VERSION_SEPARATOR = "@"
 
-_VERSION_PATTERN = re.compile(r"\d{1,9}(\.\d{1,9}){0,5}", re.ASCII)
+_MAX_VERSION_CHARS: Final = 64
+_VERSION_PART_PATTERN = re.compile(r"[0-9]+|[^0-9.\-_+]+")
 
-VersionNumbers = tuple[int, ...]
+# A part of a version: its kind, its number, its text.
+VersionPart = tuple[int, int, str]
+VersionKey = tuple[VersionPart, ...]
+_TEXT, _END, _NUMBER = 0, 1, 2
+_ZERO: Final = (_NUMBER, 0, "")
 
 Work = Callable[[], Any]
 
@@ -74,8 +80,8 @@ class RegistryEntry:
         return f"{self.tool.id}{VERSION_SEPARATOR}{self.tool.version}"
 
     @property
-    def version_numbers(self) -> VersionNumbers:
-        """The version as a tuple of numbers, for comparison."""
+    def version_key(self) -> VersionKey:
+        """The version in a form that can be compared."""
         return parse_version(self.tool.version)
 
 
@@ -107,14 +113,27 @@ class RegistryRun:
     value: Any = None
 
 
-def parse_version(version: str) -> VersionNumbers:
-    """Return a version as numbers, so that 1.10 sorts after 1.9 and 1.0 equals 1."""
-    if not _VERSION_PATTERN.fullmatch(version):
-        raise InvalidTool(f"version {version[:40]!r} is not valid; use numbers separated by dots, such as 2 or 1.4")
-    numbers = [int(number) for number in version.split(".")]
-    while len(numbers) > 1 and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
+def parse_version(version: str) -> VersionKey:
+    """Return a key that sorts versions: 1.10 after 1.9, 2.0 after 2.0-beta, and 1.0 equals 1.
+
+    Parts are separated by dots, hyphens, underscores and plus signs.
+    """
+    if not version.strip() or VERSION_SEPARATOR in version or len(version) > _MAX_VERSION_CHARS:
+        raise InvalidTool(
+            f"version {version[:40]!r} is not valid; use 1 to {_MAX_VERSION_CHARS} characters without "
+            f"{VERSION_SEPARATOR}, such as 1.4 or 2.0-beta"
+        )
+    parts = [_parse_version_part(part) for part in _VERSION_PART_PATTERN.findall(version.casefold().removeprefix("v"))]
+    release = list(takewhile(lambda part: part[0] == _NUMBER, parts))
+    rest = parts[len(release) :]
+    while len(release) > 1 and release[-1] == _ZERO:
+        release.pop()
+    # The end sorts after text and before numbers, so 2.0-beta < 2.0 < 2.0.1.
+    return (*release, *rest, (_END, 0, ""))
+
+
+def _parse_version_part(part: str) -> VersionPart:
+    return (_NUMBER, int(part), "") if part.isdecimal() else (_TEXT, 0, part)
 
 
 def split_reference(reference: str) -> tuple[str, str]:

@@ -40,7 +40,7 @@ from toolcrib.registry.execution import (
     RegistryEntry,
     RegistryRun,
     RegistryUsage,
-    VersionNumbers,
+    VersionKey,
     check_positive,
     check_timeout,
     describe_exception,
@@ -90,7 +90,7 @@ class Registry:
         self._executor = Executor(max_threads)
         self._now = now
         self._lock = threading.RLock()
-        self._versions: dict[str, dict[VersionNumbers, RegistryEntry]] = {}
+        self._versions: dict[str, dict[VersionKey, RegistryEntry]] = {}
         self._usage: dict[str, RegistryUsage] = {}
         self._catalog = Catalog()
         self._before: list[BeforeHook] = []
@@ -219,7 +219,7 @@ class Registry:
             versions = self._versions[entry.tool.id]
             removed = [entry] if VERSION_SEPARATOR in name else [*versions.values()]
             for version in removed:
-                del versions[version.version_numbers]
+                del versions[version.version_key]
                 self._usage.pop(version.reference, None)
             if not versions:
                 del self._versions[entry.tool.id]
@@ -372,7 +372,7 @@ class Registry:
         except InvalidSchema as error:
             raise InvalidSchema(f"tool {tool.id!r}: {error}") from None
         entry = RegistryEntry(tool, bind, timeout_seconds or self._timeout_seconds)
-        number = entry.version_numbers
+        number = entry.version_key
         with self._lock:
             versions = self._versions.setdefault(tool.id, {})
             if number in versions and not replace:
@@ -384,7 +384,7 @@ class Registry:
     def _update_entry(self, name: str, **changes: Any) -> None:
         with self._lock:
             entry = self._get_entry(name)
-            self._versions[entry.tool.id][entry.version_numbers] = replace(entry, **changes)
+            self._versions[entry.tool.id][entry.version_key] = replace(entry, **changes)
             self._update_catalog(entry.tool.id)
 
     def _update_catalog(self, name: str) -> None:
