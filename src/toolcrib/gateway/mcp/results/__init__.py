@@ -1,0 +1,1 @@
+"""Large tool results: previews, and reads of parts of them."""

@@ -1,0 +1,183 @@
+"""The document in a tool result: JSON, a table or text."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from toolcrib.core.token_count import estimate_tokens
+
+# Larger texts are estimated from samples.
+MAX_COUNTED_CHARS: Final = 200_000
+SAMPLE_CHARS: Final = 10_000
+MAX_TABLE_COLUMNS: Final = 100
+MIN_TABLE_ROWS: Final = 5
+_DELIMITERS: Final = ("\t", "|", ",", ";")
+_CHECKED_LINES: Final = 20
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class TextTable:
+    """The rows of a text that is a table; `first_line` is the line number of the first row."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    first_line: int
+    delimiter: str
+
+
+@dataclass(frozen=True)
+class ResultDocument:
+    """The text of a tool result, parsed as far as its format is known."""
+
+    text: str
+
+    @cached_property
+    def _parsed(self) -> tuple[bool, Any]:
+        if self.text.lstrip()[:1] not in ("{", "["):
+            return False, None
+        try:
+            return True, json.loads(self.text)
+        except (ValueError, RecursionError):
+            return False, None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the text is a JSON object or array."""
+        return self._parsed[0]
+
+    @property
+    def value(self) -> Any:
+        """The JSON value, or None if the text is not JSON."""
+        return self._parsed[1]
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines of the text."""
+        return self.text.splitlines()
+
+    @cached_property
+    def table(self) -> TextTable | None:
+        """The rows of the text, if it is a table such as CSV or Markdown's."""
+        return None if self.is_json else _parse_table(self.lines)
+
+
+def collect_text(result: Mapping[str, Any]) -> str:
+    """Return the text of a tool result: its text parts, its structured content, or both as JSON."""
+    texts = [text for part in get_content(result) if (text := get_part_text(part)) is not None]
+    joined = _join_texts(texts)
+    structured = result.get("structuredContent")
+    if not isinstance(structured, Mapping):
+        return joined
+    if not joined.strip():
+        return encode_json(structured)
+    document = ResultDocument(joined)
+    shown = document.value if document.is_json else joined
+    # Some servers wrap a value that is not an object.
+    if shown == structured or structured == {"result": shown} or structured == {"result": joined}:
+        return joined
+    return encode_json({"text": shown, "structuredContent": structured})
+
+
+def get_content(result: Mapping[str, Any]) -> list[Any]:
+    """Return the parts of a tool result."""
+    content = result.get("content")
+    return content if isinstance(content, list) else []
+
+
+def get_part_text(part: object) -> str | None:
+    """Return the text of a text part or an embedded text resource; None for any other part."""
+    if not isinstance(part, Mapping):
+        return None
+    if part.get("type") == "text":
+        text = part.get("text")
+    elif part.get("type") == "resource" and isinstance(part.get("resource"), Mapping):
+        text = part["resource"].get("text")
+    else:
+        return None
+    return text if isinstance(text, str) else None
+
+
+def encode_json(value: object) -> str:
+    """Return a JSON value as compact text."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+
+
+def join_path(path: str, key: str) -> str:
+    """Return the JSONPath of a member."""
+    if _PLAIN_KEY.fullmatch(key):
+        return f"{path}.{key}"
+    quoted = key.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{path}['{quoted}']"
+
+
+def estimate_text_tokens(text: str) -> int:
+    """Return the estimated tokens of a text; a large text is estimated from samples."""
+    if len(text) <= MAX_COUNTED_CHARS:
+        return estimate_tokens(text)
+    count = MAX_COUNTED_CHARS // SAMPLE_CHARS
+    step = len(text) // count
+    sampled = sum(estimate_tokens(text[start : start + SAMPLE_CHARS]) for start in range(0, step * count, step))
+    return round(sampled * len(text) / (count * SAMPLE_CHARS))
+
+
+def _join_texts(texts: Sequence[str]) -> str:
+    """Return several texts as one; JSON objects become the items of an array."""
+    if len(texts) > 1 and all(text.lstrip()[:1] == "{" for text in texts):
+        parsed = [ResultDocument(text) for text in texts]
+        if all(document.is_json for document in parsed):
+            return f"[{','.join(texts)}]"
+    return "\n".join(texts)
+
+
+def _parse_table(lines: Sequence[str]) -> TextTable | None:
+    start = next((number for number, line in enumerate(lines) if line.strip()), 0)
+    head = [line for line in lines[start : start + _CHECKED_LINES] if line.strip()]
+    if len(lines) - start <= MIN_TABLE_ROWS:
+        return None
+    for delimiter in _DELIMITERS:
+        counts = Counter(len(_split_row(line, delimiter)) for line in head)
+        width, frequency = counts.most_common(1)[0]
+        if 2 <= width <= MAX_TABLE_COLUMNS and frequency == len(head):
+            table = _read_rows(lines, start, delimiter, width)
+            if table is not None:
+                return table
+    return None
+
+
+def _read_rows(lines: Sequence[str], start: int, delimiter: str, width: int) -> TextTable | None:
+    columns = _split_row(lines[start], delimiter)
+    if len(set(columns)) < width or not all(0 < len(column) <= 60 for column in columns):
+        return None
+    rows: list[tuple[str, ...]] = []
+    irregular = 0
+    first = start + 1
+    if first < len(lines) and not lines[first].strip("|-: +\t"):
+        # The line under the header of a Markdown table.
+        first += 1
+    for line in lines[first:]:
+        if not line.strip():
+            continue
+        cells = tuple(_split_row(line, delimiter))
+        irregular += len(cells) != width
+        rows.append(cells)
+    is_regular = len(rows) >= MIN_TABLE_ROWS and irregular <= len(rows) // 50
+    return TextTable(tuple(columns), tuple(rows), first + 1, delimiter) if is_regular else None
+
+
+def _split_row(line: str, delimiter: str) -> list[str]:
+    if delimiter in line and '"' in line and delimiter in ",;":
+        try:
+            return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
+        except (csv.Error, StopIteration):
+            return []
+    if delimiter == "|":
+        line = line.strip().removeprefix("|").removesuffix("|")
+    return [cell.strip() for cell in line.split(delimiter)]

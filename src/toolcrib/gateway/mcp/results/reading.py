@@ -1,0 +1,303 @@
+"""Reads of a stored result: pages, JSONPath, and searches for text or a pattern."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from toolcrib.core.token_count import estimate_tokens
+from toolcrib.errors import InvalidQuery, SearchTimeout
+from toolcrib.gateway.mcp.results.document import ResultDocument, encode_json, join_path
+from toolcrib.gateway.mcp.results.json_path import find_by_path
+from toolcrib.gateway.mcp.results.preview import cut_line
+from toolcrib.gateway.mcp.results.shortening import shorten_json
+from toolcrib.search.regex import CompiledPattern, compile_pattern
+
+MAX_SEARCH_CHARS: Final = 500
+REGEX_BUDGET_SECONDS: Final = 2.0
+MAX_MATCHES: Final = 10_000
+DEFAULT_LIMIT: Final = 20
+MAX_LIMIT: Final = 1_000
+# A longer string is searched line by line.
+_LONG_TEXT_CHARS: Final = 500
+_WORD: Final = re.compile(r"\w+")
+_MIN_ENTRY_TOKENS: Final = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What to read of a result. `offset` and `limit` count items, matches or lines."""
+
+    path: str = ""
+    search: str = ""
+    regex: str = ""
+    offset: int = 0
+    limit: int = DEFAULT_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One item, match or line, and where it is."""
+
+    location: str
+    value: Any
+
+
+def read_document(document: ResultDocument, request: ReadRequest, max_tokens: int) -> str:
+    """Return the requested part of a document within about `max_tokens` tokens.
+
+    Raises `InvalidQuery` or `SearchTimeout` with advice for the model.
+    """
+    if request.search and request.regex:
+        raise InvalidQuery("use either `search` or `regex`")
+    if request.path:
+        if not document.is_json:
+            raise InvalidQuery("`path` needs a JSON result; this one is text: use `search`, `regex` or `offset`")
+        return _read_path(document, request, max_tokens)
+    if request.search or request.regex:
+        entries = list(_search_entries(document.value if document.is_json else None, document, request))
+        return _render_entries(entries, request, max_tokens, f"matches of {_quote_search(request)}", _head(document))
+    if document.is_json:
+        return _read_value("$", document.value, request, max_tokens)
+    return _read_lines(document.text, request, max_tokens)
+
+
+def _read_path(document: ResultDocument, request: ReadRequest, max_tokens: int) -> str:
+    matches = find_by_path(document.value, request.path)
+    if not matches:
+        return f"Nothing matches {request.path}."
+    if request.search or request.regex:
+        found = [entry for location, value in matches for entry in _search_value(value, location, request)]
+        return _render_entries(found, request, max_tokens, f"matches of {_quote_search(request)} in {request.path}")
+    if len(matches) == 1:
+        location, value = matches[0]
+        return _read_value(location, value, request, max_tokens)
+    entries = [_Entry(location, value) for location, value in matches]
+    return _render_entries(entries, request, max_tokens, f"matches of {request.path}")
+
+
+def _read_value(location: str, value: Any, request: ReadRequest, max_tokens: int) -> str:
+    if isinstance(value, str):
+        return f"{location}:\n{_read_lines(value, request, max_tokens)}"
+    if isinstance(value, list):
+        entries = [_Entry(f"{location}[{number}]", item) for number, item in enumerate(value)]
+        return _render_entries(entries, request, max_tokens, f"items of {location}")
+    return f"{location}: {shorten_json(value, max_tokens)}"
+
+
+def _read_lines(text: str, request: ReadRequest, max_tokens: int) -> str:
+    lines = text.splitlines()
+    if len(lines) == 1 and len(text) > max_tokens * 4:
+        return _read_characters(text, request, max_tokens)
+    selected = lines[request.offset : request.offset + request.limit]
+    shown: list[str] = []
+    tokens = 0
+    for number, line in enumerate(selected, request.offset + 1):
+        rendered = f"{number}: {cut_line(line) if len(line) > max_tokens * 3 else line}"
+        tokens += estimate_tokens(rendered) + 1
+        if shown and tokens > max_tokens:
+            break
+        shown.append(rendered)
+    end = request.offset + len(shown)
+    if not shown:
+        return f"There are {len(lines):,} lines; `offset` is beyond them."
+    note = f"Lines {request.offset + 1:,} to {end:,} of {len(lines):,}."
+    more = f" Continue with offset={end}." if end < len(lines) else ""
+    return "\n".join([note + more, *shown])
+
+
+def _read_characters(text: str, request: ReadRequest, max_tokens: int) -> str:
+    """Return a page of a text without line breaks; `offset` counts characters."""
+    end = min(request.offset + max_tokens * 3, len(text))
+    more = f" Continue with offset={end}." if end < len(text) else ""
+    return f"Characters {request.offset:,} to {end:,} of {len(text):,}.{more}\n{text[request.offset : end]}"
+
+
+def _render_entries(entries: list[_Entry], request: ReadRequest, max_tokens: int, what: str, heading: str = "") -> str:
+    """Return a page of entries; an entry that is too large is shortened."""
+    page = entries[request.offset : request.offset + request.limit]
+    if not entries:
+        return f"0 {what}."
+    if not page:
+        return f"There are {len(entries):,} {what}; `offset` is beyond them."
+    shown: list[str] = []
+    left = float(max_tokens)
+    # One entry may take half of the page, so that others are seen too.
+    share = max(left / 2 if len(page) > 1 else left, _MIN_ENTRY_TOKENS)
+    for entry in page:
+        value = entry.value
+        text = (
+            cut_line(value)
+            if isinstance(value, str)
+            else shorten_json(value, round(min(share, max(left, _MIN_ENTRY_TOKENS))))
+        )
+        line = f"{entry.location}: {text}"
+        cost = estimate_tokens(line) + 1
+        if shown and cost > left:
+            break
+        shown.append(line)
+        left -= cost
+    end = request.offset + len(shown)
+    note = f"{request.offset + 1:,} to {end:,} of {len(entries):,} {what}."
+    more = f" Continue with offset={end}." if end < len(entries) else ""
+    return "\n".join(filter(None, [note + more, heading, *shown]))
+
+
+def _head(document: ResultDocument) -> str:
+    """Return the header of a table, so that the cells of a row have names."""
+    return "" if document.table is None else " | ".join(document.table.columns)
+
+
+def _quote_search(request: ReadRequest) -> str:
+    return encode_json(request.search or request.regex)
+
+
+def _search_entries(value: Any, document: ResultDocument, request: ReadRequest) -> Iterator[_Entry]:
+    if document.is_json:
+        yield from _search_value(value, "$", request)
+    else:
+        yield from _search_text(document.text, "", request)
+
+
+def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entry]:
+    """Return the records with a match; those with an equal value come first."""
+    if isinstance(value, str):
+        return list(_search_text(value, location, request))
+    leaves = list(_iter_leaves(value, location))
+    if request.regex:
+        matches = _compile_matcher(request)
+        return _collect_records(leaf for leaf in leaves if matches(leaf.text))
+    wanted = request.search.casefold()
+    _check_length(wanted)
+    equal = [leaf for leaf in leaves if leaf.folded == wanted]
+    found = [leaf for leaf in leaves if wanted in leaf.folded and leaf.folded != wanted]
+    records = _collect_records(iter([*equal, *found]))
+    if not records:
+        records = _collect_records(leaf for leaf in leaves if wanted in leaf.key.casefold())
+    return records or _rank_by_words(leaves, wanted)
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaf:
+    """A scalar of a JSON value, and the innermost record that contains it."""
+
+    key: str
+    text: str
+    folded: str
+    location: str
+    record: _Entry
+
+
+def _iter_leaves(value: Any, location: str) -> Iterator[_Leaf]:
+    root = _Entry(location, value)
+    pending: list[tuple[str, str, Any, _Entry]] = [("", location, value, root)]
+    while pending:
+        key, path, item, record = pending.pop()
+        if isinstance(item, Mapping):
+            pending += reversed([(name, join_path(path, name), inner, record) for name, inner in item.items()])
+        elif isinstance(item, list):
+            for number in range(len(item) - 1, -1, -1):
+                inner, place = item[number], f"{path}[{number}]"
+                owner = _Entry(place, inner) if isinstance(inner, Mapping | list) else record
+                pending.append((key, place, inner, owner))
+        elif isinstance(item, str) and len(item) > _LONG_TEXT_CHARS:
+            for number, line in enumerate(item.splitlines(), 1):
+                yield _Leaf(key, line, line.casefold(), path, _Entry(f"{path} line {number}", line))
+        else:
+            text = item if isinstance(item, str) else encode_json(item)
+            # A value outside of any array is shown alone, not with the whole document.
+            owner = _Entry(path, item) if record is root else record
+            yield _Leaf(key, text, text.casefold(), path, owner)
+
+
+def _collect_records(leaves: Iterator[_Leaf]) -> list[_Entry]:
+    records: dict[str, _Entry] = {}
+    for leaf in leaves:
+        records.setdefault(leaf.record.location, leaf.record)
+        if len(records) >= MAX_MATCHES:
+            break
+    return list(records.values())
+
+
+def _rank_by_words(leaves: list[_Leaf], wanted: str) -> list[_Entry]:
+    """Return the records with the most words of a search, if no record has it literally."""
+    words = set(_WORD.findall(wanted))
+    found: dict[str, set[str]] = {}
+    entries: dict[str, _Entry] = {}
+    for leaf in leaves:
+        for word in words:
+            if word in leaf.folded:
+                found.setdefault(leaf.record.location, set()).add(word)
+                entries.setdefault(leaf.record.location, leaf.record)
+    return _best_entries(entries, found)
+
+
+def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_Entry]:
+    lines = text.splitlines()
+    prefix = f"{location} line " if location else "line "
+
+    def entry(number: int) -> _Entry:
+        return _Entry(f"{prefix}{number + 1}", _line_excerpt(lines[number], request))
+
+    if request.regex:
+        matches = _compile_matcher(request)
+        yield from (entry(number) for number, line in enumerate(lines) if matches(line))
+        return
+    wanted = request.search.casefold()
+    _check_length(wanted)
+    folded = [line.casefold() for line in lines]
+    literal = [number for number, line in enumerate(folded) if wanted in line]
+    if literal:
+        yield from map(entry, literal[:MAX_MATCHES])
+        return
+    words = set(_WORD.findall(wanted))
+    found: dict[str, set[str]] = {}
+    entries: dict[str, _Entry] = {}
+    for number, line in enumerate(folded):
+        present = {word for word in words if word in line}
+        if present:
+            found[str(number)] = present
+            entries[str(number)] = entry(number)
+    yield from _best_entries(entries, found)
+
+
+def _best_entries(entries: Mapping[str, _Entry], found: Mapping[str, set[str]]) -> list[_Entry]:
+    best = max(map(len, found.values()), default=0)
+    # A single common word would match almost everything.
+    ranked = sorted(found, key=lambda place: -len(found[place]))
+    return [entries[place] for place in ranked if len(found[place]) >= max(best - 1, 1)][:MAX_MATCHES]
+
+
+def _line_excerpt(line: str, request: ReadRequest) -> str:
+    """Return a line; of a very long one, the part around the match."""
+    if len(line) <= 400:
+        return line
+    position = max(line.casefold().find(request.search.casefold()) if request.search else 0, 0)
+    start = max(position - 150, 0)
+    return f"{'…' if start else ''}{line[start : start + 290]}…"
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MAX_SEARCH_CHARS:
+        raise InvalidQuery(f"`search` has more than {MAX_SEARCH_CHARS} characters; shorten it")
+
+
+def _compile_matcher(request: ReadRequest) -> Callable[[str], bool]:
+    """Return a function that tells whether a line matches; all calls share one time budget."""
+    pattern: CompiledPattern = compile_pattern(request.regex, ignore_case=True)
+    end = time.monotonic() + REGEX_BUDGET_SECONDS
+
+    def matches(text: str) -> bool:
+        if len(text) <= pattern.max_untimed_chars:
+            return bool(pattern.search(text))
+        try:
+            return bool(pattern.search_interruptibly(text, timeout=max(end - time.monotonic(), 0.001)))
+        except TimeoutError:
+            raise SearchTimeout(
+                f"`regex` did not finish within {REGEX_BUDGET_SECONDS:g} seconds; make it simpler, or use `search`"
+            ) from None
+
+    return matches
