@@ -20,6 +20,7 @@ from toolcrib.config.settings import (
     HttpConfig,
     LlmGatewayConfig,
     LlmUpstreamConfig,
+    ResultsConfig,
     SafetyConfig,
     ServerConfig,
     ToolSearchConfig,
@@ -40,6 +41,7 @@ _PARTS = {
         HttpConfig,
         EmbeddingConfig,
         AuditConfig,
+        ResultsConfig,
     )
 }
 

@@ -18,6 +18,7 @@ from toolcrib.config.settings import (
     HttpConfig,
     LlmGatewayConfig,
     LlmUpstreamConfig,
+    ResultsConfig,
     SafetyConfig,
     ServerConfig,
     ToolSearchConfig,
@@ -34,6 +35,7 @@ _PARTS: dict[type, tuple[str, ...]] = {
     SafetyConfig: ("safety",),
     HttpConfig: ("http",),
     AuditConfig: ("audit",),
+    ResultsConfig: ("results",),
 }
 
 

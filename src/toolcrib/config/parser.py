@@ -29,6 +29,7 @@ from toolcrib.config.settings import (
     LlmGatewayConfig,
     LlmSearchSwitch,
     LlmUpstreamConfig,
+    ResultsConfig,
     SafetyConfig,
     ServerConfig,
     ToolSearchConfig,
@@ -57,6 +58,7 @@ KNOWN_KEYS = (
     "http",
     "embedding",
     "audit",
+    "results",
 )
 # Keys of other programs, and the reference to the schema that editors use.
 FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
@@ -112,6 +114,7 @@ def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: 
         http=_read_http(root, notes),
         embedding=_read_embedding(root.child("embedding")),
         audit=AuditConfig(**root.child("audit").read_settings(AuditConfig)),
+        results=ResultsConfig(**root.child("results").read_settings(ResultsConfig)),
         path=path,
         notes=tuple(notes),
         **_read_store(root),

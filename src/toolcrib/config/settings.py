@@ -78,6 +78,9 @@ class ServerConfig:
         _DAY,
     )
     max_result_bytes: int = setting(8 * MIB, "A larger result is rejected.", 1024, _GIB)
+    result_budget_tokens: int | None = setting(
+        None, "`budgetTokens` of `results` for the tools of this server; null for the general one.", 0, _MILLION
+    )
     protocol: ProtocolChoice = setting("auto", "The protocol revision to use; `auto` negotiates it.", key="era")
     tools_allowed: tuple[str, ...] = setting(
         (), "Offer only the tools that match one of these patterns; empty for all."
@@ -202,6 +205,21 @@ class AuditConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ResultsConfig:
+    """How large results of tools are shown: above the budget, a preview, and the rest on request."""
+
+    budget_tokens: int = setting(
+        10_000, "A result with more tokens is stored, and the model gets a preview; 0 for no limit.", 0, _MILLION
+    )
+    preview_tokens: int = setting(1_500, "The maximum number of tokens of a preview.", 200, 100_000)
+    read_tokens: int = setting(2_000, "The maximum number of tokens that `read_result` returns.", 200, 100_000)
+    keep_seconds: float = setting(_DAY, "Delete a stored result after this time.", 60, 30 * _DAY)
+    max_stored_bytes: int = setting(
+        256 * MIB, "The maximum size of all stored results, compressed; the oldest are deleted.", MIB, 100 * _GIB
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class HttpConfig:
     """The HTTP server of the gateway."""
 
@@ -302,6 +320,7 @@ class GatewayConfig:
     http: HttpConfig = HttpConfig()
     embedding: EmbeddingConfig = EmbeddingConfig()
     audit: AuditConfig = AuditConfig()
+    results: ResultsConfig = ResultsConfig()
     path: Path | None = None
     # Messages about settings in the file that have no effect.
     notes: tuple[str, ...] = field(default=(), compare=False)

@@ -25,7 +25,9 @@ MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_PROBLEMS: Final = 20
 MAX_DISPLAYED_NAME_CHARS: Final = 80
 
-GATEWAY_TOOL_NAMES: Final = frozenset({SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME})
+GATEWAY_TOOL_NAMES: Final = frozenset(
+    {SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME, prompts.READ_NAME}
+)
 _POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
 
 

@@ -17,7 +17,14 @@ import uvicorn
 from mcp import Client
 from starlette.types import ASGIApp
 
-from toolcrib.config.settings import AccessProfile, GatewayConfig, SafetyConfig, ServerConfig, ToolSearchConfig
+from toolcrib.config.settings import (
+    AccessProfile,
+    GatewayConfig,
+    ResultsConfig,
+    SafetyConfig,
+    ServerConfig,
+    ToolSearchConfig,
+)
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
@@ -29,6 +36,8 @@ from toolcrib.storage import open_store
 SERVERS = Path(__file__).resolve().parents[2] / "support" / "mcp_servers"
 STATELESS = "2026-07-28"
 DEFAULT = SafetyConfig()
+# Without a budget for results, lists have no `read_result`.
+UNLIMITED = ResultsConfig(budget_tokens=0)
 PROFILE: ContextVar[str | None] = ContextVar("profile", default=None)
 
 
@@ -46,7 +55,11 @@ def plain_server(name: str, tools: Iterable[Any] = ("echo",), revision: str = "l
 
 
 def build_config(
-    *servers: ServerConfig, profiles: Iterable[AccessProfile] = (), safety: SafetyConfig = DEFAULT, **search: Any
+    *servers: ServerConfig,
+    profiles: Iterable[AccessProfile] = (),
+    safety: SafetyConfig = DEFAULT,
+    results: ResultsConfig = UNLIMITED,
+    **search: Any,
 ) -> GatewayConfig:
     """Return a configuration with these servers and a store in memory."""
     return GatewayConfig(
@@ -54,6 +67,7 @@ def build_config(
         tool_search=ToolSearchConfig(**search),
         profiles={profile.name: profile for profile in profiles},
         safety=safety,
+        results=results,
         store="sqlite://",
     )
 

@@ -58,7 +58,7 @@ def test_client_on_pipes_is_served_until_it_closes_its_end(command: list[str]) -
     assert process.returncode == 0
     initialized, listed, called = results
     assert initialized["serverInfo"]["name"] == "toolcrib"
-    assert [tool["name"] for tool in listed["tools"]] == ["plain___echo"]
+    assert [tool["name"] for tool in listed["tools"]] == ["plain___echo", "read_result"]
     assert called["content"][0]["text"] == LARGE_ARGUMENT["text"]
 
 

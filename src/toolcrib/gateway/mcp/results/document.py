@@ -80,8 +80,9 @@ def collect_text(result: Mapping[str, Any]) -> str:
         return encode_json(structured)
     document = ResultDocument(joined)
     shown = document.value if document.is_json else joined
-    # Some servers wrap a value that is not an object.
-    if shown == structured or structured == {"result": shown} or structured == {"result": joined}:
+    # Some servers wrap a value that is not an object in an object with one member.
+    wrapped = next(iter(structured.values())) if len(structured) == 1 else structured
+    if structured == shown or wrapped in (shown, joined):
         return joined
     return encode_json({"text": shown, "structuredContent": structured})
 
@@ -140,7 +141,7 @@ def _join_texts(texts: Sequence[str]) -> str:
 def _parse_table(lines: Sequence[str]) -> TextTable | None:
     start = next((number for number, line in enumerate(lines) if line.strip()), 0)
     head = [line for line in lines[start : start + _CHECKED_LINES] if line.strip()]
-    if len(lines) - start <= MIN_TABLE_ROWS:
+    if not head or len(lines) - start <= MIN_TABLE_ROWS:
         return None
     for delimiter in _DELIMITERS:
         counts = Counter(len(_split_row(line, delimiter)) for line in head)
@@ -154,7 +155,10 @@ def _parse_table(lines: Sequence[str]) -> TextTable | None:
 
 def _read_rows(lines: Sequence[str], start: int, delimiter: str, width: int) -> TextTable | None:
     columns = _split_row(lines[start], delimiter)
-    if len(set(columns)) < width or not all(0 < len(column) <= 60 for column in columns):
+    # Sentences with a comma are not a header.
+    max_words = 5 if width > 2 else 2
+    is_header = all(0 < len(column) <= 60 and len(column.split()) <= max_words for column in columns)
+    if not is_header or len(set(columns)) < width:
         return None
     rows: list[tuple[str, ...]] = []
     irregular = 0

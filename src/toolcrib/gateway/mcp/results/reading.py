@@ -80,6 +80,8 @@ def _read_path(document: ResultDocument, request: ReadRequest, max_tokens: int) 
 
 
 def _read_value(location: str, value: Any, request: ReadRequest, max_tokens: int) -> str:
+    if isinstance(value, str) and len(value) <= _LONG_TEXT_CHARS:
+        return f"{location}: {value}"
     if isinstance(value, str):
         return f"{location}:\n{_read_lines(value, request, max_tokens)}"
     if isinstance(value, list):

@@ -84,6 +84,19 @@ class ConnectedClient:
         return (get_stdio_stream(self.ctx) if self.is_stateless else None) or self.state.key
 
     @property
+    def name(self) -> str:
+        """The name that the client's program has declared, in lower case."""
+        params = self.connection.client_params
+        return params.client_info.name.lower() if params else ""
+
+    @property
+    def owner(self) -> str:
+        """Identifies the caller in the store: its access profile and its API key, if it has them."""
+        scope = getattr(self.ctx.request, "scope", None) or {}
+        principal = scope.get("state", {}).get("principal")
+        return f"{self.profile or ''}/{getattr(principal, 'key_hash', '')}"
+
+    @property
     def is_stateless(self) -> bool:
         """Whether the client uses the stateless protocol revision."""
         return self.ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
@@ -91,8 +104,7 @@ class ConnectedClient:
     @property
     def reads_list_once(self) -> bool:
         """Whether the client is known to read the tool list only once."""
-        params = self.connection.client_params
-        return bool(params and params.client_info.name.lower().startswith(SINGLE_LIST_CLIENTS))
+        return self.name.startswith(SINGLE_LIST_CLIENTS)
 
     @property
     def capabilities(self) -> Mapping[str, Any]:

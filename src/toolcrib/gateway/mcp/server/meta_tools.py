@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from toolcrib.config.settings import Detail
+from toolcrib.config.settings import Detail, GatewayConfig
 from toolcrib.core import prompts
 from toolcrib.core.schema import render_signature
 from toolcrib.hub.directory import DirectoryEntry
@@ -24,6 +24,10 @@ SUMMARY_CHARS: Final = 200
 MAX_NAMED_SERVERS: Final = 40
 MAX_NAMED_TOOLS: Final = 5
 MAX_NOTES: Final = 5
+# Claude Code cuts results, except of tools that declare a size of up to 500,000 characters.
+MAX_SIZE_META_KEY: Final = "anthropic/maxResultSizeChars"
+MAX_DECLARED_CHARS: Final = 500_000
+MAX_CHARS_PER_TOKEN: Final = 8
 
 
 def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: bool = False) -> dict[str, Any]:
@@ -71,37 +75,67 @@ def build_dynamic_search_tool(view: AccessView, hidden: int) -> dict[str, Any]:
     }
 
 
-CONSTANT_TOOLS: Final[tuple[dict[str, Any], ...]] = (
-    {
-        "name": prompts.DESCRIBE_NAME,
-        "description": prompts.DESCRIBE_DESCRIPTION,
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "names": {
-                    "type": "array",
-                    "items": _STRING,
-                    "description": prompts.DESCRIBE_NAMES.format(search=prompts.SEARCH_NAME),
-                }
+def build_call_tools(config: GatewayConfig) -> list[dict[str, Any]]:
+    """Return `describe_tool` and `call_tool`."""
+    return [
+        {
+            "name": prompts.DESCRIBE_NAME,
+            "description": prompts.DESCRIBE_DESCRIPTION,
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "names": {
+                        "type": "array",
+                        "items": _STRING,
+                        "description": prompts.DESCRIBE_NAMES.format(search=prompts.SEARCH_NAME),
+                    }
+                },
+                "required": ["names"],
             },
-            "required": ["names"],
+            "annotations": _SEARCH_ANNOTATIONS,
         },
-        "annotations": _SEARCH_ANNOTATIONS,
-    },
-    {
-        "name": prompts.CALL_NAME,
-        "description": prompts.CALL_DESCRIPTION.format(search=prompts.SEARCH_NAME),
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "name": {**_STRING, "description": prompts.CALL_TOOL_NAME.format(search=prompts.SEARCH_NAME)},
-                "arguments": {"type": "object", "description": prompts.CALL_ARGUMENTS},
+        {
+            "name": prompts.CALL_NAME,
+            "description": prompts.CALL_DESCRIPTION.format(search=prompts.SEARCH_NAME),
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    "name": {**_STRING, "description": prompts.CALL_TOOL_NAME.format(search=prompts.SEARCH_NAME)},
+                    "arguments": {"type": "object", "description": prompts.CALL_ARGUMENTS},
+                },
+                "required": ["name", "arguments"],
             },
-            "required": ["name", "arguments"],
+            "annotations": _CALL_ANNOTATIONS,
+            **_declare_result_size(config.results.budget_tokens),
         },
-        "annotations": _CALL_ANNOTATIONS,
-    },
-)
+    ]
+
+
+def build_result_tools(config: GatewayConfig) -> list[dict[str, Any]]:
+    """Return `read_result`, unless no result is ever shortened."""
+    servers = (server.result_budget_tokens for server in config.servers.values())
+    if not config.results.budget_tokens and not any(servers):
+        return []
+    properties: dict[str, Any] = {
+        name: {**_STRING, "description": text} for name, text in prompts.READ_PARAMETERS.items()
+    }
+    for name, text in prompts.READ_NUMBERS.items():
+        properties[name] = {"type": "integer", "minimum": 0, "description": text}
+    return [
+        {
+            "name": prompts.READ_NAME,
+            "description": prompts.READ_DESCRIPTION,
+            "inputSchema": {"type": "object", "properties": properties, "required": ["handle"]},
+            "annotations": _SEARCH_ANNOTATIONS,
+            **_declare_result_size(config.results.read_tokens),
+        }
+    ]
+
+
+def _declare_result_size(tokens: int) -> dict[str, Any]:
+    """Return the `_meta` that tells Claude Code not to cut results of this many tokens."""
+    chars = tokens * MAX_CHARS_PER_TOKEN if tokens else MAX_DECLARED_CHARS
+    return {"_meta": {MAX_SIZE_META_KEY: min(chars, MAX_DECLARED_CHARS)}}
 
 
 def text_result(text: str, *, is_error: bool = False) -> dict[str, Any]:

@@ -14,25 +14,25 @@ import anyio
 from toolcrib.config.settings import Detail, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
-from toolcrib.core.tool import SERVER_SEPARATOR
-from toolcrib.errors import RequestFailed, ServerUnavailable, ToolcribError
+from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import (
-    CONSTANT_TOOLS,
     DETAILS,
     FoundTool,
+    build_call_tools,
     build_dynamic_search_tool,
+    build_result_tools,
     build_search_result,
     build_search_tool,
     format_tool_count,
     render_notes,
     render_numbered_lines,
     render_tools,
-    render_unlisted_servers,
     render_warnings,
     text_result,
 )
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
+from toolcrib.gateway.mcp.server.tool_calls import ToolCaller
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry
 from toolcrib.hub.hub import Hub
@@ -55,11 +55,15 @@ class ToolHandlers:
     def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge) -> None:
         self._hub = hub
         self._pool = pool
-        self._bridge = bridge
+        self._caller = ToolCaller(hub, pool, bridge)
 
     @property
     def _settings(self) -> ToolSearchConfig:
         return self._hub.config.tool_search
+
+    @property
+    def _meta_tools(self) -> list[dict[str, Any]]:
+        return [*build_call_tools(self._hub.config), *build_result_tools(self._hub.config)]
 
     def get_input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return a tool's input schema; the SDK compares it with headers that repeat arguments."""
@@ -80,18 +84,19 @@ class ToolHandlers:
         if mode == "direct":
             is_final = client.reads_list_once and view.configured_mode == "auto"
             if not is_final or not self._find_missing_servers(client, view):
-                return {"tools": view.tool_list}
+                return {"tools": [*view.tool_list, *build_result_tools(self._hub.config)]}
             # A client that reads the list once can find the tools of late servers only by search.
-            search = build_search_tool(view, self._get_unlisted(view), lists_all=True)
-            return {"tools": [search, *CONSTANT_TOOLS, *view.tool_list]}
+            search = build_search_tool(view, self._caller.get_unlisted(view), lists_all=True)
+            return {"tools": [search, *self._meta_tools, *view.tool_list]}
         if mode == "search":
-            search = build_search_tool(view, self._get_unlisted(view))
+            search = build_search_tool(view, self._caller.get_unlisted(view))
             visible = view.get_turn_handler(mode).plan.visible_tools
             definitions = (view.entries[tool.id].wire_definition for tool in visible)
-            return {"tools": [search, *CONSTANT_TOOLS, *definitions]}
+            return {"tools": [search, *self._meta_tools, *definitions]}
         entries = self._get_listed_entries(client, view)
         search = build_dynamic_search_tool(view, len(view.entries) - len(entries))
-        return {"tools": [*(entry.wire_definition for entry in entries), search]}
+        definitions = (entry.wire_definition for entry in entries)
+        return {"tools": [*definitions, search, *build_result_tools(self._hub.config)]}
 
     async def call_tool(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a tool call."""
@@ -109,39 +114,17 @@ class ToolHandlers:
             return text_result(str(error), is_error=True)
         if name == prompts.DESCRIBE_NAME:
             return self.describe(view, arguments)
+        if name == prompts.READ_NAME:
+            return await self._caller.large_results.read(client, view, arguments)
         if name == prompts.CALL_NAME:
             inner = arguments.get("arguments")
             params = {**params, "name": arguments.get("name", ""), "arguments": inner or {}}
-            name, arguments = params["name"], params["arguments"]
+            name = params["name"]
             if isinstance(name, str) and name in GATEWAY_TOOL_NAMES:
                 text = prompts.CALL_DIRECTLY.format(name=name, call=prompts.CALL_NAME)
                 return text_result(text, is_error=True)
-        call = ToolCall("", str(name), arguments if isinstance(arguments, Mapping) else None)
-        turn = view.get_turn_handler(mode).handle_calls(Session(), (call,))
-        if turn.replies:
-            explanation = "" if call.name in view.entries else self._explain_missing(view, call.name)
-            return text_result(explanation or turn.replies[0].text, is_error=True)
-        (task,) = turn.tasks
-        entry = view.entries[task.tool.id]
-        return await self._forward_call(client, entry, {**params, "arguments": task.arguments})
-
-    async def _forward_call(
-        self, client: ConnectedClient, entry: DirectoryEntry, params: Mapping[str, Any]
-    ) -> dict[str, Any]:
-        server = self._pool.servers.get(entry.server)
-        if server is None:
-            return text_result(f"{entry.server} is no longer configured", is_error=True)
-        params = client.with_meta({**params, "name": entry.remote_name})
-        may_repeat = entry.tool.read_only or entry.tool.annotations.get("idempotentHint") is True
-        started = time.monotonic()
-        try:
-            result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
-        except ServerUnavailable as error:
-            self._hub.record_call(entry.name, False, time.monotonic() - started)
-            return text_result(str(error), is_error=True)
-        succeeded = result.get("isError") is not True
-        self._hub.record_call(entry.name, succeeded, time.monotonic() - started)
-        return result
+            return await self._caller.call(client, view, mode, params, is_listed=False)
+        return await self._caller.call(client, view, mode, params)
 
     async def search(self, view: AccessView, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of `search_tools`."""
@@ -247,15 +230,6 @@ class ToolHandlers:
         result = text_result("\n\n".join([*parts, *notes]), is_error=not definitions)
         return {**result, "structuredContent": {"notes": notes, "tools": definitions}}
 
-    def _explain_missing(self, view: AccessView, name: str) -> str:
-        """Return why a tool is missing: it is quarantined, or its server has not listed its tools yet."""
-        if held := view.find_quarantined(name):
-            return prompts.TOOL_QUARANTINED.format(name=held.name, reason=held.reason, id=held.id)
-        for server, reason in self._get_unlisted(view).items():
-            if name.startswith(f"{self.resolve_server_id(server)}{SERVER_SEPARATOR}"):
-                return render_unlisted_servers({server: reason})[0]
-        return ""
-
     def render_search_notes(self, view: AccessView, entries: list[DirectoryEntry], is_match: bool) -> list[str]:
         """Return the notes of a search result: unreachable servers, quarantined tools and so on."""
         found_servers = {entry.server for entry in entries}
@@ -268,7 +242,7 @@ class ToolHandlers:
             entries,
             self._pool.unreachable_servers(),
             {server: names for server, names in quarantined.items() if names},
-            {} if is_match else self._get_unlisted(view),
+            {} if is_match else self._caller.get_unlisted(view),
             {} if is_match else view.unusable_servers,
         )
 
@@ -277,10 +251,6 @@ class ToolHandlers:
         mode = view.resolve_mode(client.is_stateless, client.reads_list_once)
         unlisted = self._pool.unlisted_servers() if mode == "direct" else ()
         return [name for name in unlisted if view.may_use_server(name)]
-
-    def _get_unlisted(self, view: AccessView) -> dict[str, str]:
-        unlisted = self._pool.unlisted_servers()
-        return {name: reason for name, reason in unlisted.items() if view.can_see_server(name)}
 
     def _get_listed_entries(self, client: ConnectedClient, view: AccessView) -> list[DirectoryEntry]:
         """Return a client's list in dynamic mode: the initial tools, or those it has searched for."""

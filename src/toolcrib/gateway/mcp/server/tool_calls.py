@@ -1,0 +1,100 @@
+"""Calls of upstream tools: validated, forwarded to their server, and limited in size."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from toolcrib.core import prompts
+from toolcrib.core.calls import ToolCall
+from toolcrib.core.tool import SERVER_SEPARATOR
+from toolcrib.errors import ServerUnavailable
+from toolcrib.gateway.mcp.server.client import ConnectedClient
+from toolcrib.gateway.mcp.server.large_results import LargeResults
+from toolcrib.gateway.mcp.server.meta_tools import render_unlisted_servers, text_result
+from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
+from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.hub.directory import DirectoryEntry
+from toolcrib.hub.hub import Hub
+from toolcrib.hub.view import AccessView, DisclosureMode
+from toolcrib.session.session import Session
+
+
+class ValidCall(NamedTuple):
+    """A call of a tool that the client may use, with valid arguments."""
+
+    entry: DirectoryEntry
+    arguments: Mapping[str, Any]
+
+
+class ToolCaller:
+    """Runs the calls of clients."""
+
+    def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge) -> None:
+        self._hub = hub
+        self._pool = pool
+        self._bridge = bridge
+        self.large_results = LargeResults(hub)
+
+    async def call(
+        self,
+        client: ConnectedClient,
+        view: AccessView,
+        mode: DisclosureMode,
+        params: Mapping[str, Any],
+        *,
+        is_listed: bool = True,
+    ) -> dict[str, Any]:
+        """Return the result of a call. `is_listed` means that the client knows the tool's definition."""
+        call = self.validate(view, mode, params["name"], params.get("arguments") or {})
+        if not isinstance(call, ValidCall):
+            return call
+        result = await self.forward(client, call, params)
+        return await self.large_results.limit_result(client, call.entry, result, has_schema=is_listed)
+
+    def validate(
+        self, view: AccessView, mode: DisclosureMode, name: object, arguments: object
+    ) -> ValidCall | dict[str, Any]:
+        """Return the call, or a result that says what is wrong with it."""
+        call = ToolCall("", str(name), arguments if isinstance(arguments, Mapping) else None)
+        turn = view.get_turn_handler(mode).handle_calls(Session(), (call,))
+        if turn.replies:
+            explanation = "" if call.name in view.entries else self._explain_missing(view, call.name)
+            return text_result(explanation or turn.replies[0].text, is_error=True)
+        (task,) = turn.tasks
+        return ValidCall(view.entries[task.tool.id], task.arguments)
+
+    async def forward(self, client: ConnectedClient, call: ValidCall, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a call to its server and return the result."""
+        entry = call.entry
+        server = self._pool.servers.get(entry.server)
+        if server is None:
+            return text_result(f"{entry.server} is no longer configured", is_error=True)
+        params = client.with_meta({**params, "name": entry.remote_name, "arguments": call.arguments})
+        may_repeat = entry.tool.read_only or entry.tool.annotations.get("idempotentHint") is True
+        started = time.monotonic()
+        try:
+            result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
+        except ServerUnavailable as error:
+            self._hub.record_call(entry.name, False, time.monotonic() - started)
+            return text_result(str(error), is_error=True)
+        succeeded = result.get("isError") is not True
+        self._hub.record_call(entry.name, succeeded, time.monotonic() - started)
+        return result
+
+    def get_unlisted(self, view: AccessView) -> dict[str, str]:
+        """Return the servers whose tools are not known yet, each with the reason if it failed."""
+        unlisted = self._pool.unlisted_servers()
+        return {name: reason for name, reason in unlisted.items() if view.can_see_server(name)}
+
+    def _explain_missing(self, view: AccessView, name: str) -> str:
+        """Return why a tool is missing: it is quarantined, or its server has not listed its tools yet."""
+        if held := view.find_quarantined(name):
+            return prompts.TOOL_QUARANTINED.format(name=held.name, reason=held.reason, id=held.id)
+        for server, reason in self.get_unlisted(view).items():
+            config = self._hub.config.servers.get(server)
+            server_id = config.alias or server if config else server
+            if name.startswith(f"{server_id}{SERVER_SEPARATOR}"):
+                return render_unlisted_servers({server: reason})[0]
+        return ""
