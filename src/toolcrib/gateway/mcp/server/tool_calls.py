@@ -60,7 +60,7 @@ class ToolCaller:
         call = ToolCall("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = view.get_turn_handler(mode).handle_calls(Session(), (call,))
         if turn.replies:
-            explanation = "" if call.name in view.entries else self._explain_missing(view, call.name)
+            explanation = "" if call.name in view.entries else self.explain_missing(view, call.name)
             return text_result(explanation or turn.replies[0].text, is_error=True)
         (task,) = turn.tasks
         return ValidCall(view.entries[task.tool.id], task.arguments)
@@ -88,7 +88,7 @@ class ToolCaller:
         unlisted = self._pool.unlisted_servers()
         return {name: reason for name, reason in unlisted.items() if view.can_see_server(name)}
 
-    def _explain_missing(self, view: AccessView, name: str) -> str:
+    def explain_missing(self, view: AccessView, name: str) -> str:
         """Return why a tool is missing: it is quarantined, or its server has not listed its tools yet."""
         if held := view.find_quarantined(name):
             return prompts.TOOL_QUARANTINED.format(name=held.name, reason=held.reason, id=held.id)

@@ -216,7 +216,7 @@ class ToolHandlers:
             entry = view.entries.get(name)
             if entry is None:
                 turn = turn_handler.handle_calls(Session(), (ToolCall("", name, {}),))
-                notes.append(self._explain_missing(view, name) or turn.replies[0].text)
+                notes.append(self._caller.explain_missing(view, name) or turn.replies[0].text)
                 continue
             definition = entry.wire_definition
             text = json.dumps(definition, ensure_ascii=False, separators=(",", ":"))
