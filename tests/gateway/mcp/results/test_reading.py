@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -95,7 +96,7 @@ def test_every_read_stays_within_its_tokens() -> None:
         ({"search": "y" * 501}, "more than 500 characters"),
     ],
 )
-def test_invalid_request_says_what_to_do(request_: dict[str, str], message: str) -> None:
+def test_invalid_request_says_what_to_do(request_: dict[str, Any], message: str) -> None:
     with pytest.raises(ToolcribError, match=message):
         read(ITEMS, **request_)
 
