@@ -22,7 +22,7 @@ from toolcrib import __version__
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.routes import build_llm_routes
-from toolcrib.gateway.mcp.admin.api import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+from toolcrib.gateway.mcp.admin.catalog_api import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
 from toolcrib.gateway.openapi import load_openapi
 from toolcrib.profiles.claude import VARIANTS
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT

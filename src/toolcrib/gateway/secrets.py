@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|dsn|url")
+
+_SECRET_MEMBER: Final = re.compile(r"(?i)key|token|secret|passw|pwd|^auth|credential|cookie|dsn|^headers$|hash")
+
+
+def collect_document_secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
+    """Yield the texts of a JSON document that may be secrets, judged by the names of their members.
+
+    A reference to a variable, such as `${TOKEN}`, is not a secret.
+    """
+    if isinstance(value, Mapping):
+        for name, member in value.items():
+            yield from collect_document_secrets(member, is_secret=is_secret or bool(_SECRET_MEMBER.search(name)))
+    elif isinstance(value, list):
+        for item in value:
+            yield from collect_document_secrets(item, is_secret=is_secret)
+    elif isinstance(value, str) and is_secret and "${" not in value:
+        yield value
 
 
 def collect_server_secrets(server: ServerConfig) -> Iterator[str]:

@@ -58,14 +58,18 @@ class AccessView:
         """The number of tokens that a list of all tools takes."""
         return sum(count_tool_tokens(entry.tool) for entry in self.entries.values())
 
-    def search(self, query: str, limit: int, where: Where) -> SearchResult:
-        """Return the best tools of this profile, with the profile's confidence threshold."""
+    def search(self, query: str, limit: int, where: Where, mode: str = "") -> SearchResult:
+        """Return the best tools of this profile, with the profile's confidence threshold.
+
+        Without a mode, an expression that names a field is matched exactly.
+        """
         threshold = self.profile.confident_from
         if threshold is None:
             threshold = self.settings.confident_from
-        node = _parse_expression(query)
-        names_field = node is not None and any(field for _, field, _ in iter_leaves(node))
-        mode = EXPRESSION_MODE if names_field else ""
+        if not mode:
+            node = _parse_expression(query)
+            names_field = node is not None and any(field for _, field, _ in iter_leaves(node))
+            mode = EXPRESSION_MODE if names_field else ""
         result = self.engine.search(query, limit=limit, mode=mode, where=where, allowed=self.tool_ids)
         return result.with_threshold(threshold)
 

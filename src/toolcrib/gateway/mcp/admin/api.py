@@ -4,24 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any, Final
+from typing import Any
 
 from starlette.routing import Route
 
 from toolcrib.core.token_count import count_tool_tokens
-from toolcrib.errors import InvalidQuery
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
+from toolcrib.gateway.mcp.admin.catalog_api import add_catalog_routes
+from toolcrib.gateway.mcp.admin.config_api import add_config_routes
+from toolcrib.gateway.mcp.admin.decisions_api import add_decision_routes
+from toolcrib.gateway.mcp.admin.eval_api import add_eval_routes
+from toolcrib.gateway.mcp.admin.search_api import add_search_routes
+from toolcrib.gateway.mcp.admin.servers_api import add_server_routes
 from toolcrib.gateway.mcp.server.meta_tools import format_tool_count
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.directory import ServerTools
 from toolcrib.hub.view import AccessView
-from toolcrib.search.filters import Where
-from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
-
-MAX_PAGE_SIZE: Final = 1_000
-DEFAULT_PAGE_SIZE: Final = 100
 
 
 class AdminApi:
@@ -33,9 +32,13 @@ class AdminApi:
     def routes(self) -> list[Route]:
         """Return the routes."""
         self._routes.add("GET", "/api/servers", _list_servers)
-        self._routes.add("GET", "/api/tools", _list_tools)
-        self._routes.add("GET", "/api/search", _search_tools)
         self._routes.add("GET", "/api/stats", _get_stats)
+        add_search_routes(self._routes)
+        add_catalog_routes(self._routes)
+        add_eval_routes(self._routes)
+        add_server_routes(self._routes)
+        add_config_routes(self._routes)
+        add_decision_routes(self._routes)
         return self._routes.routes
 
 
@@ -45,42 +48,6 @@ def _list_servers(call: ApiCall) -> dict[str, Any]:
 
 def _get_stats(call: ApiCall) -> dict[str, Any]:
     return collect_stats(call.router, call.view)
-
-
-def _list_tools(call: ApiCall) -> dict[str, Any]:
-    server = call.text("server")
-    limit = call.integer("limit", DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE)
-    offset = call.integer("offset", 0)
-    entries = [entry for entry in call.view.entries.values() if server in ("", entry.server)]
-    page = [{**entry.wire_definition, "server": entry.server} for entry in entries[offset : offset + limit]]
-    return {"tools": page, "total": len(entries)}
-
-
-def _search_tools(call: ApiCall) -> dict[str, Any]:
-    view, tool_handlers = call.view, call.router.tool_handlers
-    query = call.text("query")
-    if not query:
-        raise InvalidQuery("`query` is missing; describe what is needed")
-    where = Where(server=tool_handlers.resolve_server_id(call.text("server")), read_only=call.flag("read_only"))
-    result = view.search(query, call.integer("limit", DEFAULT_LIMIT, MAX_LIMIT), where)
-    explain = call.flag("reasons")
-    if explain:
-        result = view.engine.with_reasons(result)
-    entries = [view.entries[hit.tool.id] for hit in result]
-    hits = []
-    for hit, entry in zip(result, entries, strict=True):
-        tool = {**entry.wire_definition, "server": entry.server}
-        rendered: dict[str, Any] = {"score": round(hit.score, 6), "tool": tool}
-        if explain:
-            rendered["reasons"] = [asdict(reason) for reason in hit.reasons]
-        hits.append(rendered)
-    return {
-        "query": query,
-        "confident": result.confident,
-        "hits": hits,
-        "more": bool(result.has_more),
-        "notes": tool_handlers.render_search_notes(view, entries, result.confident),
-    }
 
 
 def list_server_status(router: McpRouter, view: AccessView) -> list[dict[str, Any]]:
@@ -142,7 +109,7 @@ def _server_status(upstream: UpstreamServer, tools: ServerTools, view: AccessVie
     may_see_problems = view.profile.tools is None
     return {
         "name": upstream.name,
-        "state": upstream.state,
+        "state": "stopped" if upstream.is_halted else upstream.state,
         "transport": upstream.config.transport,
         "protocol": upstream.connection.protocol if upstream.connection else "",
         "tools": len(entries),

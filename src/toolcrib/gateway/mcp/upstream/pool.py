@@ -31,6 +31,7 @@ COLLECT_TIMEOUT_SECONDS: Final = 10.0
 # How long the first tool lists wait for servers whose tools are not known from an earlier run. Some
 # clients allow ten seconds for the whole start.
 FIRST_LIST_WAIT_SECONDS: Final = 5.0
+HALTED_ERROR: Final = "it was stopped in the console; start it there"
 _POLL_SECONDS: Final = 0.1
 _PROTOCOL_VERSIONS: Final = (LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION)
 _REQUIRED_FIELDS: Final = frozenset({"name", "inputSchema"})
@@ -86,12 +87,29 @@ class UpstreamPool:
         await anyio.to_thread.run_sync(self.hub.reconfigure, config)
         for name in (*difference.removed, *(server.name for server in difference.changed)):
             if name in self.servers:
+                self._cancel(name)
                 del self.servers[name]
-                self._scopes.pop(name).cancel()
         for name, server in config.servers.items():
             if name not in self.servers:
                 self._add(server)
         await self._on_changed()
+
+    def restart(self, name: str) -> None:
+        """Stop a server if it runs, and start it, also if it was halted or starts on demand."""
+        upstream = self.servers[name]
+        self._cancel(name)
+        self._add(upstream.config)
+        started = self.servers[name]
+        started.start_count, started.call_count = upstream.start_count, upstream.call_count
+        started.relist()
+
+    def halt(self, name: str) -> None:
+        """Stop a server until `restart`. Its tools stay in the catalog, and calls fail at once."""
+        upstream = self.servers[name]
+        self._cancel(name)
+        self._add(upstream.config, is_halted=True)
+        halted = self.servers[name]
+        halted.start_count, halted.call_count = upstream.start_count, upstream.call_count
 
     def relist(self, names: Iterable[str]) -> None:
         """Have these servers list their tools again."""
@@ -188,7 +206,11 @@ class UpstreamPool:
         if name not in owners:
             owners.append(name)
 
-    def _add(self, server: ServerConfig) -> None:
+    def _cancel(self, name: str) -> None:
+        if scope := self._scopes.pop(name, None):
+            scope.cancel()
+
+    def _add(self, server: ServerConfig, *, is_halted: bool = False) -> None:
         if not server.enabled or self._tasks is None:
             return
         upstream = UpstreamServer(
@@ -201,6 +223,9 @@ class UpstreamPool:
             self.hub.knows_tools_of(server),
         )
         self.servers[server.name] = upstream
+        if is_halted:
+            upstream.is_halted, upstream.error, upstream.failures = True, HALTED_ERROR, 1
+            return
         scope = self._scopes[server.name] = anyio.CancelScope()
 
         async def supervise() -> None:

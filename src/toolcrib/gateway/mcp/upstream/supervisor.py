@@ -113,6 +113,11 @@ class UpstreamServer:
         self.recent_failures = 0
         # Whether this is a lazy server that was not needed since it last ran.
         self.is_stopped = False
+        # Whether a person has stopped the server. It does not start until a person starts it.
+        self.is_halted = False
+        # When the server last connected, in seconds since 1970, and how often it has.
+        self.started_at = 0.0
+        self.start_count = 0
         self._health = HealthMonitor()
         self._start_requested = anyio.Event()
         self._relist_requested = anyio.Event()
@@ -232,6 +237,10 @@ class UpstreamServer:
         """List the tools soon; a stopped server is started for it."""
         (self._start_requested if self.connection is None else self._relist_requested).set()
 
+    def read_log(self) -> list[str]:
+        """Return the last lines on stderr, without the secrets of the server."""
+        return list(map(self._redact, self.stderr_tail.lines))
+
     async def wait_until_listed(self) -> None:
         """Wait until the tools are known or a start has failed."""
         while not (self.is_listed or self.failures):
@@ -295,6 +304,7 @@ class UpstreamServer:
 
     def _mark_connected(self, connection: UpstreamConnection) -> None:
         self.connection, self.error, self.failures = connection, "", 0
+        self.started_at, self.start_count = time.time(), self.start_count + 1
         self._was_connected = True
         self._health = HealthMonitor()
         self._last_used = self._connected_at = time.monotonic()

@@ -1,0 +1,193 @@
+"""`/api/config`: add, change and remove servers in toolcrib.json, with a preview and a test before saving."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from toolcrib.config.clients.file_writes import encode_like, replace_file
+from toolcrib.config.clients.importing import parse_toml
+from toolcrib.config.clients.locations import SERVERS, ClientFile, HostSystem
+from toolcrib.config.clients.translation import DiscoveredServer, starts_toolcrib, translate_entry
+from toolcrib.config.fields import ConfigSection, InvalidSetting
+from toolcrib.config.jsonc import parse_jsonc, remove_members, set_member
+from toolcrib.config.loader import EXPECTED_CONTENT, parse_document, user_config_path
+from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
+from toolcrib.config.server_entry import read_server
+from toolcrib.config.settings import GatewayConfig
+from toolcrib.errors import InvalidConfig, InvalidQuery, RequestFailed
+from toolcrib.files.json_file import read_json_file
+from toolcrib.gateway.logs import Redactor
+from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
+from toolcrib.gateway.mcp.admin.doctor import check_servers
+from toolcrib.gateway.secrets import collect_document_secrets
+
+MAX_PASTED_SERVERS: Final = 100
+_ACTIONS: Final = ("add", "enable", "disable", "remove")
+# Where clients keep their servers in a file: the path of the section.
+_SECTIONS: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp_servers",), ("context_servers",))
+
+
+def add_config_routes(routes: ApiRoutes) -> None:
+    """Add the routes of configuration edits."""
+    routes.add("POST", "/api/config/parse", _parse_pasted, needs_full_access=True)
+    routes.add("POST", "/api/config/test", _test_server, needs_full_access=True)
+    routes.add("POST", "/api/config/servers", _edit_servers, needs_full_access=True)
+
+
+def _parse_pasted(call: ApiCall) -> dict[str, Any]:
+    """Return the servers in a text that was copied from any client's configuration."""
+    text = call.body.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise InvalidQuery("paste the configuration of a server, such as a block with `mcpServers`")
+    is_toml, entries = _find_entries(text.strip(), str(call.body.get("name") or ""))
+    system = HostSystem(
+        "win32" if sys.platform == "win32" else "darwin" if sys.platform == "darwin" else "linux",
+        Path.home(),
+        os.environ,
+        Path.cwd(),
+    )
+    source = ClientFile("codex" if is_toml else "vscode", Path("pasted text"), SERVERS)
+    servers = [
+        translate_entry(source, name, entry, system)
+        for name, entry in list(entries.items())[:MAX_PASTED_SERVERS]
+        if not starts_toolcrib(entry)
+    ]
+    if not servers:
+        raise InvalidConfig("there is no server in this text; paste a block with `mcpServers`, or one entry of it")
+    return {"servers": list(map(_render_server, servers))}
+
+
+def _find_entries(text: str, name: str) -> tuple[bool, Mapping[str, Any]]:
+    """Return whether a text is TOML, and its servers by name."""
+    is_toml = text.startswith("[") and not text.startswith(("[{", "[\n", '["'))
+    # A member without the braces around it is a common way to copy an entry.
+    wrapped = f"{{{text.rstrip(',')}}}" if text.startswith('"') else text
+    value: Any = parse_toml("pasted text", text) if is_toml else parse_jsonc("pasted text", wrapped).value
+    if not isinstance(value, Mapping):
+        raise InvalidConfig("the pasted text must be an object")
+    for section in _SECTIONS:
+        found: Any = value
+        for step in section:
+            found = found.get(step) if isinstance(found, Mapping) else None
+        if isinstance(found, Mapping):
+            return is_toml, found
+    if "command" in value or any(key.lower().endswith("url") for key in value):
+        return is_toml, {name or str(value.get("name") or "server"): {k: v for k, v in value.items() if k != "name"}}
+    return is_toml, {key: entry for key, entry in value.items() if isinstance(entry, Mapping)}
+
+
+def _render_server(server: DiscoveredServer) -> dict[str, Any]:
+    return {"name": server.name, "entry": server.entry, "notes": list(server.notes), "error": server.error}
+
+
+async def _test_server(call: ApiCall) -> dict[str, Any]:
+    """Start a server that is not configured yet, list its tools and stop it. Nothing is stored."""
+    name, entry = _read_entry(call)
+    notes: list[str] = []
+    try:
+        server = read_server(name, ConfigSection.from_value({**entry, "enabled": True}, (name,), os.environ), notes)
+    except InvalidSetting as error:
+        raise InvalidConfig(f"{name}: {error.reason}") from None
+    config = GatewayConfig(servers={name: server}, safety=call.router.hub.config.safety)
+    (report,) = await check_servers(config, {}, lambda started: None)
+    return {
+        "running": report.is_running,
+        "protocol": report.protocol,
+        "tools": report.tools,
+        "tokens": report.tokens,
+        "notes": notes,
+        "findings": [
+            {"severity": finding.severity, "problem": finding.problem, "fix": finding.fix}
+            for finding in report.findings
+        ],
+    }
+
+
+def _read_entry(call: ApiCall) -> tuple[str, Mapping[str, Any]]:
+    name, entry = call.body.get("name"), call.body.get("entry")
+    if not isinstance(name, str) or not name.strip() or not isinstance(entry, dict):
+        raise InvalidQuery("`name` must be text and `entry` an object")
+    return name.strip(), entry
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEdit:
+    """The content of the configuration file before and after an edit."""
+
+    path: Path
+    before: bytes | None
+    after: bytes
+    old_text: str
+    new_text: str
+
+    @property
+    def revision(self) -> str:
+        """A digest of the file before the edit."""
+        return hashlib.sha256(self.before or b"").hexdigest()[:16]
+
+    def render_diff(self) -> str:
+        """Return the edit as a unified diff without secrets."""
+        texts = (self.old_text or "{}", self.new_text)
+        documents = [parse_jsonc(str(self.path), text).value for text in texts]
+        redact = Redactor(secret for document in documents for secret in collect_document_secrets(document))
+        lines = difflib.unified_diff(
+            self.old_text.splitlines(), self.new_text.splitlines(), self.path.name, self.path.name, lineterm=""
+        )
+        return redact("\n".join(lines))
+
+
+def _edit_servers(call: ApiCall) -> dict[str, Any]:
+    """Return what an edit would change, or with `apply` and the previewed `revision` make it."""
+    hub = call.router.hub
+    edit = _plan_edit(call)
+    is_applied = call.body.get("apply") is True
+    if is_applied:
+        if call.body.get("revision") != edit.revision:
+            raise RequestFailed("the file has changed since the preview; look at the changes again", 409)
+        replace_file(edit.path, edit.after, edit.before)
+    return {
+        "path": str(edit.path),
+        "diff": edit.render_diff(),
+        "revision": edit.revision,
+        "applied": is_applied,
+        # A gateway that runs without a file does not watch for one.
+        "needsRestart": hub.config.path is None,
+    }
+
+
+def _plan_edit(call: ApiCall) -> ConfigEdit:
+    action, path = call.body.get("action"), call.router.hub.config.path or user_config_path(os.environ)
+    if action not in _ACTIONS:
+        raise InvalidQuery(f"`action` must be one of {', '.join(_ACTIONS)}")
+    before = path.read_bytes() if path.is_file() else None
+    text = '{\n  "mcpServers": {}\n}\n'
+    if before is not None:
+        text = read_json_file(path, InvalidConfig, EXPECTED_CONTENT).text
+    document = parse_jsonc(str(path), text)
+    key = VSCODE_SERVERS_KEY if VSCODE_SERVERS_KEY in document.value else SERVERS_KEY
+    servers = document.value.get(key, {})
+    edited = text
+    if action == "add":
+        name, entry = _read_entry(call)
+        if name in servers and call.body.get("replace") is not True:
+            raise RequestFailed(f"there is already a server {name!r:.200}; choose another name", 409)
+        edited = set_member(text, (key,), name, dict(entry))
+    else:
+        name = str(call.body.get("name") or "")
+        if name not in servers:
+            raise RequestFailed(f"there is no server {name!r:.200} in {path}", 404)
+        if action == "remove":
+            edited = remove_members(text, (key,), [name])
+        else:
+            edited = remove_members(text, (key, name), ["enabled", "disabled"])
+            if action == "disable":
+                edited = set_member(edited, (key, name), "enabled", False)
+    parse_document(parse_jsonc(str(path), edited), path, os.environ)
+    return ConfigEdit(path, before, encode_like(before, edited), "" if before is None else text, edited)

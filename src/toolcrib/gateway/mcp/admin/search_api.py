@@ -1,0 +1,147 @@
+"""`/api/search`: searches as a person looks at them, with reasons, segments, duplicates and explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any, Final
+
+from toolcrib.errors import InvalidQuery, RequestFailed
+from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
+from toolcrib.hub.view import AccessView
+from toolcrib.search.filters import Where
+from toolcrib.search.query.parser import parse_query
+from toolcrib.search.results import Hit, SearchResult
+from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
+
+MAX_SEGMENTS: Final = 8
+_PATTERN_MODE: Final = "regex"
+
+
+def add_search_routes(routes: ApiRoutes) -> None:
+    """Add the routes of searches."""
+    routes.add("GET", "/api/search", _search_tools)
+    routes.add("GET", "/api/search/options", _list_options)
+    routes.add("GET", "/api/search/explain", _explain_tool)
+
+
+def select_view(call: ApiCall) -> AccessView:
+    """Return the view of the caller, or of the `profile` that a caller with full access names."""
+    profile = call.text("profile")
+    if not profile or profile == call.view.profile.name:
+        return call.view
+    if call.view.profile.name:
+        raise RequestFailed("only a key with full access can search as another access profile", 403)
+    return call.router.hub.get_view(profile)
+
+
+def _read_filter(call: ApiCall) -> Where:
+    return Where(
+        server=call.router.tool_handlers.resolve_server_id(call.text("server")),
+        category=call.text("category"),
+        tags=tuple(call.request.query_params.getlist("tag")),
+        read_only=call.flag("read_only"),
+    )
+
+
+def _read_query(call: ApiCall) -> str:
+    query = call.text("query")
+    if not query:
+        raise InvalidQuery("`query` is missing; describe what is needed")
+    return query
+
+
+def _search_tools(call: ApiCall) -> dict[str, Any]:
+    view, query, where, mode = select_view(call), _read_query(call), _read_filter(call), call.text("mode")
+    result = view.search(query, call.integer("limit", DEFAULT_LIMIT, MAX_LIMIT), where, mode)
+    explain = call.flag("reasons")
+    if explain:
+        result = view.engine.with_reasons(result)
+    entries = [view.entries[hit.tool.id] for hit in result]
+    leaders = _find_leaders(view, result)
+    segments = _find_segments(view, result, where) if explain else []
+    hits = []
+    for hit, entry in zip(result, entries, strict=True):
+        rendered: dict[str, Any] = {
+            "score": round(hit.score, 6),
+            "confidence": hit.confidence,
+            "tool": {**entry.wire_definition, "server": entry.server},
+            "duplicateOf": leaders.get(hit.tool.id),
+        }
+        if explain:
+            rendered["reasons"] = [asdict(reason) for reason in hit.reasons]
+            rendered["segment"] = _find_best_segment(hit, segments)
+        hits.append(rendered)
+    return {
+        "query": query,
+        "mode": result.mode,
+        "confident": result.confident,
+        "confidence": result.confidence,
+        "threshold": result.confidence_threshold,
+        "segments": [
+            {"text": text, "covered": text not in result.uncovered, "best": next(iter(scores), None)}
+            for text, scores in segments
+        ],
+        "hits": hits,
+        "more": bool(result.has_more),
+        "notes": [*result.notes, *call.router.tool_handlers.render_search_notes(view, entries, result.confident)],
+    }
+
+
+def _find_leaders(view: AccessView, result: SearchResult) -> dict[str, str]:
+    """Return for each near-duplicate the name of the better hit that it repeats."""
+    return {other.tool.id: group.best.tool.id for group in view.engine.group_hits(result) for other in group.others}
+
+
+def _find_segments(view: AccessView, result: SearchResult, where: Where) -> list[tuple[str, Mapping[str, float]]]:
+    """Return the segments of a query, each with the scores of its own best tools."""
+    if result.mode == _PATTERN_MODE:
+        return []
+    texts = [segment.text for segment in parse_query(result.query, "lenient").request.segments]
+    segments: list[tuple[str, Mapping[str, float]]] = []
+    for text in texts[:MAX_SEGMENTS]:
+        found = view.search(text, MAX_LIMIT, where, result.mode)
+        segments.append((text, {hit.tool.id: hit.score for hit in found}))
+    return segments
+
+
+def _find_best_segment(hit: Hit, segments: list[tuple[str, Mapping[str, float]]]) -> int | None:
+    """Return the number of the segment that a hit fits best, or None without segments."""
+    scores = [scores.get(hit.tool.id, 0.0) for _, scores in segments]
+    best = max(scores, default=0.0)
+    return scores.index(best) if best else None
+
+
+def _explain_tool(call: ApiCall) -> dict[str, Any]:
+    view = select_view(call)
+    explanation = view.engine.explain(
+        _read_query(call),
+        call.text("tool"),
+        limit=call.integer("limit", DEFAULT_LIMIT, MAX_LIMIT),
+        mode=call.text("mode"),
+        where=_read_filter(call),
+        allowed=view.tool_ids,
+    )
+    return {
+        "tool": explanation.tool.id,
+        "returned": explanation.is_returned,
+        "rank": explanation.rank,
+        "score": explanation.score,
+        "verdict": explanation.verdict,
+        "reasons": [asdict(reason) for reason in explanation.reasons],
+    }
+
+
+def _list_options(call: ApiCall) -> dict[str, Any]:
+    """Return what a search can be filtered by."""
+    view = select_view(call)
+    tools = [entry.tool for entry in view.entries.values()]
+    profiles = [] if call.view.profile.name else list(call.router.hub.config.profiles)
+    return {
+        "modes": list(view.engine.modes),
+        "servers": list(dict.fromkeys(entry.server for entry in view.entries.values())),
+        "tags": sorted({tag for tool in tools for tag in tool.tags}),
+        "categories": sorted({tool.category for tool in tools if tool.category}),
+        "profiles": profiles,
+        "tools": len(tools),
+    }
