@@ -25,7 +25,7 @@ _COMMANDS = {
     "import": ("toolcrib.cli.gateway.import_servers", "Import the servers of your MCP clients into toolcrib.json."),
     "login": ("toolcrib.cli.gateway.login", "Log in to a server that uses OAuth."),
     "search": ("toolcrib.cli.catalog.search", "Search for tools."),
-    "serve": ("toolcrib.cli.gateway.serve", "Serve MCP and the LLM APIs over HTTP."),
+    "serve": ("toolcrib.cli.gateway.serve", "Serve MCP, the LLM APIs and the console over HTTP."),
     "status": ("toolcrib.cli.gateway.status", "Show the state of a running gateway."),
     "stdio": ("toolcrib.cli.gateway.stdio", "Serve MCP on standard input and output."),
     "tools": ("toolcrib.cli.catalog.tools", "List the tools of a catalog."),

@@ -10,13 +10,7 @@ from typing import Any
 import jsonschema_rs
 import pytest
 
-from tests.gateway.serving import (
-    GatewayProcess,
-    HttpReply,
-    running_gateway,
-    server_entry,
-    wait_until,
-)
+from tests.gateway.serving import GatewayProcess, HttpReply, running_gateway, server_entry, wait_until
 from toolcrib.gateway.openapi import load_openapi
 
 ADMIN, READER = "the-key-of-the-admin", "the-key-of-the-reader"
@@ -195,7 +189,7 @@ def test_server_is_tested_previewed_added_and_removed(gateway: GatewayProcess, c
     assert post(gateway, "/api/config/test", {"name": "new", "entry": {"command": 1}}).status == 400
     body = {"action": "add", "name": "new", "entry": entry}
     preview = post(gateway, "/api/config/servers", body).json
-    assert '+' in preview["diff"] and "new" in preview["diff"] and not preview["applied"]
+    assert "+" in preview["diff"] and "new" in preview["diff"] and not preview["applied"]
     assert ADMIN not in preview["diff"]
     assert "new" not in config.read_text(encoding="utf-8")
     assert post(gateway, "/api/config/servers", {**body, "apply": True, "revision": "old"}).status == 409
