@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from toolcrib.config import parser, server_entry
+from toolcrib.config import llm_models, parser, server_entry
 from toolcrib.config.clients import file_writes
 from toolcrib.config.fields import SettingField, list_settings
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS
@@ -83,7 +83,7 @@ def test_reference_page_names_every_limit() -> None:
         parser.MAX_SERVERS,
         parser.MAX_PROFILES,
         parser.MAX_KEYS,
-        parser.MAX_UPSTREAMS,
+        llm_models.MAX_UPSTREAMS,
         parser.MIN_KEY_CHARS,
         server_entry.MAX_NAME_CHARS,
         file_writes.MAX_BACKUPS,

@@ -26,11 +26,11 @@ from toolcrib.config.settings import (
 from toolcrib.errors import InvalidConfig
 
 _VALIDATOR = jsonschema_rs.validator_for(build_config_schema())
-_PARTS: dict[type, tuple[str, ...]] = {
+_PARTS: dict[type, tuple[str | int, ...]] = {
     ServerConfig: ("mcpServers", "additionalProperties"),
     ToolSearchConfig: ("toolSearch",),
     AccessProfile: ("profiles", "additionalProperties"),
-    LlmUpstreamConfig: ("models", "additionalProperties"),
+    LlmUpstreamConfig: ("models", "additionalProperties", "anyOf", 0),
     LlmGatewayConfig: ("modelGateway",),
     SafetyConfig: ("safety",),
     HttpConfig: ("http",),
@@ -73,6 +73,7 @@ def test_schema_describes_every_setting_with_its_default(part: type) -> None:
         {"toolSearch": {"toolSelectionOrder": ["random"], "searchThreshold": 0.2}},
         {"profiles": {"p": {"servers": None, "tools": ["a"], "mode": None}}},
         {"models": {"openai": {"key": "x", "models": ["*"], "search": "exact"}}},
+        {"models": {"openai": {"keys": ["a", "b"]}, "fast": "openai/gpt-5", "safe": ["openai/gpt-5", "openai/a/b"]}},
         {"auth": {"keys": ["12345678", {"key": "123456789", "profile": None, "name": "x"}]}},
         {"http": {"requestsPerMinute": None, "port": 0}},
         {"capabilities": ["tool_search"]},
@@ -104,6 +105,8 @@ def test_parsed_document_is_valid(document: Any) -> None:
         {"http": {"requestsPerMinute": 0}},
         {"auth": {"key": []}},
         {"auth": {"keys": [{"keys": "x"}]}},
+        {"models": {"fast": 1}},
+        {"models": {"openai": {}, "fast": [1]}},
         {"store": 1},
     ],
 )

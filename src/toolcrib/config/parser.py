@@ -14,6 +14,7 @@ from toolcrib.config.fields import (
     collect_required_variables,
     unknown_name,
 )
+from toolcrib.config.llm_models import read_llm_gateway
 from toolcrib.config.other_systems import http_from_mcproxy, search_from_everruns, search_from_mcproxy
 from toolcrib.config.server_entry import check_url, read_server
 from toolcrib.config.settings import (
@@ -26,9 +27,7 @@ from toolcrib.config.settings import (
     EmbeddingConfig,
     GatewayConfig,
     HttpConfig,
-    LlmGatewayConfig,
     LlmSearchSwitch,
-    LlmUpstreamConfig,
     ResultsConfig,
     SafetyConfig,
     ServerConfig,
@@ -41,7 +40,6 @@ from toolcrib.files.sqlite_file import path_from_url
 MAX_SERVERS = 1000
 MAX_PROFILES = 1000
 MAX_KEYS = 10_000
-MAX_UPSTREAMS = 100
 MIN_KEY_CHARS = 8
 
 SERVERS_KEY = "mcpServers"
@@ -70,8 +68,6 @@ _PROFILE_NAME_RULE = (
     "the name of a profile is part of a URL: use at most 64 letters, digits, underscores, dots and hyphens"
 )
 _KEY_HASH = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
-_DEFAULT_APIS = {"anthropic": "messages", "openai": "openai"}
-_DEFAULT_URLS = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
 _MAX_LISTED_VARIABLES = 8
 
 
@@ -108,7 +104,7 @@ def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: 
         servers=servers,
         tool_search=_read_tool_search(root, notes),
         profiles=profiles,
-        llm_gateway=_read_llm_gateway(root),
+        llm_gateway=read_llm_gateway(root),
         auth=auth,
         safety=_read_safety(root.child("safety")),
         http=_read_http(root, notes),
@@ -297,25 +293,6 @@ def _read_embedding(section: ConfigSection) -> EmbeddingConfig:
         reason = "is missing: an embedder needs a url and a model"
         raise InvalidSetting((*section.path, missing), reason)
     return embedding
-
-
-def _read_llm_gateway(root: ConfigSection) -> LlmGatewayConfig:
-    section = root.child("models")
-    _check_count(section, MAX_UPSTREAMS, "models")
-    upstreams = tuple(_read_llm_upstream(name, section.child(name)) for name in section.members)
-    settings = root.child("modelGateway").read_settings(LlmGatewayConfig)
-    return LlmGatewayConfig(upstreams, **settings)
-
-
-def _read_llm_upstream(name: str, section: ConfigSection) -> LlmUpstreamConfig:
-    settings = section.read_settings(LlmUpstreamConfig)
-    if name in _DEFAULT_APIS and settings.setdefault("api", _DEFAULT_APIS[name]) == _DEFAULT_APIS[name]:
-        settings.setdefault("url", _DEFAULT_URLS[name])
-    example = _DEFAULT_URLS["openai" if settings.get("api") == "openai" else "anthropic"]
-    check_url(settings.get("url", ""), (*section.path, "url"), example)
-    # OpenAI's own programs expect `/v1` at the end of the URL, Anthropic's do not.
-    settings["url"] = settings["url"].rstrip("/").removesuffix("/v1")
-    return LlmUpstreamConfig(name, **settings)
 
 
 def _check_count(section: ConfigSection, maximum: int, what: str) -> None:

@@ -231,7 +231,7 @@ class HttpConfig:
     allowed_origins: tuple[str, ...] = setting(
         (), "Web origins to accept requests from, such as `https://example.com`."
     )
-    max_body_bytes: int = setting(16 * MIB, "A larger request is rejected.", 1024, _GIB)
+    max_body_bytes: int = setting(32 * MIB, "A larger request is rejected.", 1024, _GIB)
     requests_per_minute: int | None = setting(None, "The rate limit of each API key; null for no limit.", 1, _MILLION)
     max_sessions: int = setting(10_000, "The maximum number of open MCP sessions.", 1, _MILLION)
     session_idle_seconds: float = setting(1800.0, "Close an MCP session after this idle time.", 1, _DAY)
@@ -249,6 +249,9 @@ class LlmUpstreamConfig:
     )
     url: str = setting("", "The base URL, without the path of the API; a trailing `/v1` is removed.", secret=True)
     key: str = setting("", "The API key; empty forwards the key of the client.", secret=True)
+    keys: tuple[str, ...] = setting(
+        (), "Several API keys. The next one is used while one is refused or over its rate limit.", secret=True
+    )
     models: tuple[str, ...] = setting(
         ("*",), "Patterns of model names. The first upstream with a matching pattern is used."
     )
@@ -267,12 +270,27 @@ class LlmUpstreamConfig:
     retries: int = setting(2, "How often to retry a request that got no response.", 0, 10)
     max_response_bytes: int = setting(64 * MIB, "A larger response is cut off with an error.", 1024, _GIB)
 
+    @property
+    def api_keys(self) -> tuple[str, ...]:
+        """The configured API keys, in the order in which they are used."""
+        return (self.key,) if self.key else self.keys
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTarget:
+    """What an alias stands for: the name of an upstream, and the name of a model there."""
+
+    upstream: str
+    model: str
+
 
 @dataclass(frozen=True, slots=True)
 class LlmGatewayConfig:
     """Tool search in front of LLM APIs. Upstreams are tried in the order of the file."""
 
     upstreams: tuple[LlmUpstreamConfig, ...] = ()
+    # Further names of models. The targets after the first are fallbacks.
+    aliases: Mapping[str, tuple[ModelTarget, ...]] = field(default_factory=dict)
     threshold_tools: int = setting(31, "Search from this number of tools on.", 0, _MILLION)
     threshold_tokens: int = setting(
         10_000, "Search from this number of tokens in tool definitions on.", 0, 100 * _MILLION

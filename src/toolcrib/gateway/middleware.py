@@ -182,7 +182,10 @@ class SecurityMiddleware:
     async def _forward(self, scope: Message, receive: Receive, response: _ResponseSender) -> None:
         limit = self._http.max_body_bytes
         too_large = _RequestRejected(
-            413, "request_too_large", f"the body is larger than {limit:,} bytes, which is the limit"
+            413,
+            "request_too_large",
+            f"the body is larger than the limit of {limit:,} bytes; send less, or raise "
+            '"http": {"maxBodyBytes": …} of the gateway',
         )
         lengths = _header_values(scope, b"content-length")
         if any(not length.isdigit() or int(length[:20]) > limit for length in lengths):

@@ -41,5 +41,5 @@ def collect_config_secrets(config: GatewayConfig) -> Iterator[str]:
         yield from collect_server_secrets(server)
     yield config.embedding.key
     for upstream in config.llm_gateway.upstreams:
-        yield upstream.key
+        yield from upstream.api_keys
         yield from upstream.headers.values()

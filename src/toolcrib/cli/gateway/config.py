@@ -29,6 +29,7 @@ from toolcrib.config.settings import (
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _STRING = {"type": "string"}
+_ALIAS = {"type": "string", "description": "The model of an upstream: `upstream/model`."}
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 
 
@@ -117,7 +118,10 @@ def build_config_schema() -> dict[str, Any]:
             "inputs": True,
             "toolSearch": _section_schema(ToolSearchConfig),
             "profiles": _map_schema("Access profiles by name.", _section_schema(AccessProfile)),
-            "models": _map_schema("LLM APIs by name.", _section_schema(LlmUpstreamConfig)),
+            "models": _map_schema(
+                "LLM APIs by name, and aliases of their models.",
+                {"anyOf": [_section_schema(LlmUpstreamConfig), _ALIAS, {"type": "array", "items": _ALIAS}]},
+            ),
             "modelGateway": _section_schema(LlmGatewayConfig),
             **_section_schema(GatewayConfig)["properties"],
             "auth": {**_section_schema(AuthConfig), "properties": {"keys": keys}},
