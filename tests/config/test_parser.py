@@ -191,7 +191,7 @@ def test_api_key_may_override_tool_search() -> None:
 
 def test_documented_size_limits() -> None:
     assert ServerConfig("x").max_result_bytes == 8 * MIB
-    assert HttpConfig().max_body_bytes == 16 * MIB
+    assert HttpConfig().max_body_bytes == 32 * MIB
 
 
 def test_selection_orders_equal_those_of_the_session() -> None:
@@ -209,6 +209,21 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ({"tool_search": {}}, 'tool_search: unknown key; did you mean "toolSearch"?'),
         ({"toolSearch": {"maxToolLimit": 5}}, 'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?'),
         ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, new, scan"),
+        ({"models": {"openai": {}, "fast": "opena/gpt-5"}}, 'models.fast: unknown upstream; did you mean "openai"?'),
+        (
+            {"models": {"openai": {}, "fast": ["openai/a", "gpt-5"]}},
+            "models.fast[1]: is not an upstream (an object) or an alias; "
+            'for an alias, write "upstream/model", or a list of these',
+        ),
+        (
+            {"models": {"openai": {}, "fast": []}},
+            'models.fast: must name 1 to 10 models; write "upstream/model", or a list of these',
+        ),
+        ({"models": {"openai": {"key": "a", "keys": ["b"]}}}, 'models.openai.keys: repeats "key"; keep one of the two'),
+        (
+            {"models": {"openai": {"keys": [""]}}},
+            "models.openai.keys: one of the keys is empty; set its variable, or remove it",
+        ),
         (
             {"toolSearch": {"learn": False}},
             "toolSearch.learn: unknown key; learning from use was removed in version 0.2; delete this key",

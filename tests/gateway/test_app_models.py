@@ -14,7 +14,7 @@ import pytest
 
 from tests.gateway.llm.anthropic.requests import BM25, HARBOUR
 from tests.gateway.llm.serving_openai import chat_functions, functions
-from tests.gateway.serving import COMMAND, GatewayProcess, environment, running_gateway, write_json
+from tests.gateway.serving import COMMAND, GatewayProcess, environment, running_gateway, wait_until, write_json
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 
@@ -151,9 +151,33 @@ def test_token_count_and_openapi_are_served(gateway: GatewayProcess) -> None:
     )
     assert held < all_shown
     assert gateway.request("/v1/openapi.json", ADMIN).json["openapi"].startswith("3.")
-    missing, wrong = gateway.request("/v1/nothing", ADMIN), gateway.request("/v1/messages", ADMIN)
-    assert (missing.status, wrong.status) == (404, 405)
+    wrong = gateway.request("/v1/messages", ADMIN)
+    assert wrong.status == 405
     # The error body has the fields of both APIs.
-    assert missing.json["type"] == "error" and missing.json["error"]["type"] == "not_found_error"
-    assert missing.json["error"]["code"] is None
+    assert wrong.json["type"] == "error" and wrong.json["error"]["type"] == "invalid_request_error"
+    assert wrong.json["error"]["code"] is None
     assert wrong.json["error"]["message"].startswith("GET is not allowed here")
+
+
+@pytest.mark.parametrize("header", ["x_api_key", "api_key", "x_goog_api_key"])
+def test_gateway_key_in_any_header_is_accepted_and_never_forwarded(
+    gateway: GatewayProcess, model: ScriptedModel, header: str
+) -> None:
+    model.requests.clear()
+    body = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    reply = gateway.request("/v1/messages", "", body, **{header: ADMIN}, x_copy=f"key={ADMIN}", x_other="kept")
+    assert reply.status == 200
+    assert ADMIN not in json.dumps(dict(model.requests[0].headers))
+    assert model.requests[0].headers["x-other"] == "kept"
+
+
+def test_edited_models_are_used_without_a_restart(gateway: GatewayProcess, model: ScriptedModel) -> None:
+    path = gateway.log.parent / "toolcrib.json"
+    config = json.loads(path.read_text())
+    config["models"]["swift"] = "land/qwen3"
+    write_json(path, config)
+    body = {"model": "swift", "messages": [{"role": "user", "content": "Hi"}]}
+    wait_until(lambda: "changed models" in gateway.read_log())
+    model.requests.clear()
+    assert gateway.request("/v1/chat/completions", ADMIN, body).status == 200
+    assert model.requests[0].body["model"] == "qwen3"

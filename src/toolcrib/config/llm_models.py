@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -37,6 +38,7 @@ def read_llm_gateway(root: ConfigSection) -> LlmGatewayConfig:
     return LlmGatewayConfig(upstreams, aliases, **settings)
 
 
+@lru_cache(maxsize=256)
 def is_azure_host(url: str) -> bool:
     """Return whether a URL is one of Azure OpenAI, which has its own paths and key header."""
     host = urlsplit(url).hostname or ""

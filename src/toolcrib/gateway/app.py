@@ -80,8 +80,8 @@ def _build_starlette_app(
     routers: list[McpRouter] = []
     gateway_metrics = GatewayMetrics(metrics)
     llm_gateway = LlmGateway(
-        hub.config.llm_gateway,
-        switches={key.name: key.tool_search for key in hub.config.auth.keys if key.tool_search},
+        lambda: hub.config.llm_gateway,
+        get_switches=lambda: {key.name: key.tool_search for key in hub.config.auth.keys if key.tool_search},
         max_body_bytes=hub.config.http.max_body_bytes,
         on_request=_build_request_counter(hub, metrics),
     )
@@ -120,7 +120,7 @@ def _build_starlette_app(
         Route("/metrics", prometheus),
         Route("/openapi.json", openapi),
         *api.routes(),
-        *(build_llm_routes(llm_gateway) if hub.config.llm_gateway.upstreams else ()),
+        *build_llm_routes(llm_gateway),
         *pages,
     ]
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _render_http_error})
@@ -134,7 +134,7 @@ async def _render_http_error(request: Request, error: Exception) -> JSONResponse
     if not request.url.path.startswith("/v1/"):
         body: dict[str, Any] = {"error": f"{message}; see /openapi.json"}
     else:
-        message += "; see /v1/openapi.json, which exists if `models` are configured"
+        message += "; see /v1/openapi.json"
         error_type = "invalid_request_error" if status == 405 else ""
         body = render_combined_error(RequestFailed(message, status, error_type))
     return JSONResponse(body, status, error.headers)

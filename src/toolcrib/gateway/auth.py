@@ -20,7 +20,9 @@ LOGIN_PATH: Final = "/api/login"
 PUBLIC_PATHS: Final = frozenset({"/health", "/login", LOGIN_PATH})
 STATIC_PREFIX: Final = "/static/"
 # These APIs are for programs. A browser's cookie does not give access to them.
-_KEY_ONLY_PREFIXES: Final = ("/mcp", "/v1")
+_KEY_ONLY_PREFIXES: Final = ("/mcp", "/v1", "/openai")
+# The headers of Anthropic, Azure and Google.
+_KEY_HEADERS: Final = frozenset({b"x-api-key", b"api-key", b"x-goog-api-key"})
 _SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 _EMPTY_HASH: Final = hashlib.sha256(b"").hexdigest()
@@ -53,15 +55,17 @@ class Authenticator:
         if not keys:
             return ANONYMOUS
         principal: Principal | None = None
-        other_headers: list[tuple[bytes, bytes]] = []
+        secrets: set[bytes] = set()
         for name, value in scope["headers"]:
             secret = _secret_from_header(name, value)
             key = find_key(keys, secret) if secret is not None else None
-            if key is None:
-                other_headers.append((name, value))
-            elif principal is None:
-                principal = Principal(key.name or f"key {key.hash[:8]}", key.profile, key.hash)
-        scope["headers"] = other_headers
+            if secret is not None and key is not None:
+                secrets.add(secret)
+                principal = principal or Principal(key.name or f"key {key.hash[:8]}", key.profile, key.hash)
+        # Some clients repeat their key in another header.
+        scope["headers"] = [
+            (name, value) for name, value in scope["headers"] if not any(secret in value for secret in secrets)
+        ]
         if principal is None:
             principal = self._find_browser(scope, keys)
         if principal is None and _is_public(scope["path"]):
@@ -164,7 +168,7 @@ def _list_session_cookies(scope: MutableMapping[str, Any]) -> list[str]:
 def _secret_from_header(name: bytes, value: bytes) -> bytes | None:
     if len(value) > MAX_KEY_CHARS:
         return None
-    if name.lower() == b"x-api-key":
+    if name.lower() in _KEY_HEADERS:
         return value.strip()
     scheme, _, secret = value.partition(b" ")
     is_bearer = name.lower() == b"authorization" and scheme.lower() == b"bearer"

@@ -139,7 +139,7 @@ class UpstreamUnderTest:
 async def open_upstream(url: str, **settings: Any) -> AsyncIterator[UpstreamUnderTest]:
     """Open a client for one upstream."""
     upstream = LlmUpstreamConfig("there", url=url, **{"retries": 0, **settings})
-    upstreams = LlmUpstreams(LlmGatewayConfig((upstream,)))
+    upstreams = LlmUpstreams(lambda: LlmGatewayConfig((upstream,)))
     await upstreams.open()
     try:
         yield UpstreamUnderTest(upstreams, upstream)

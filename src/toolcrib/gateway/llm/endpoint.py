@@ -102,6 +102,10 @@ def render_combined_error(error: RequestFailed) -> dict[str, Any]:
     return {**messages, "error": {**render_openai_error(error)["error"], **messages["error"]}}
 
 
+class TryNextModel(RequestFailed):
+    """An upstream has failed before its response began, and the alias names another model."""
+
+
 class HttpExchange:
     """A client's request with its body, and the response to it."""
 
@@ -117,6 +121,10 @@ class HttpExchange:
         ]
         self.principal: Any = scope.get("state", {}).get("principal")
         self.body = body
+        # The model that the client asks for: the alias, or the deployment in a path of Azure.
+        self.model: str = scope.get("state", {}).get("model", "")
+        # The number of models of an alias that have failed.
+        self.failed_models = 0
         self.has_started = False
         # Sent whenever the stream was silent for `PING_SECONDS`, unless empty.
         self.ping = b""
@@ -247,7 +255,7 @@ class LlmEndpoint:
             if bytes_left < 0:
                 raise RequestFailed(
                     f"the request is larger than {self._max_body_bytes:,} bytes; send less, or "
-                    "raise the limit of the gateway",
+                    'raise "http": {"maxBodyBytes": …} of the gateway',
                     413,
                 )
             chunks.append(chunk)
@@ -256,7 +264,7 @@ class LlmEndpoint:
 
     async def _handle(self, exchange: HttpExchange) -> None:
         try:
-            await self._handler(exchange)
+            await self._run_handler(exchange)
         except RequestFailed as error:
             await self._send_error(exchange, error)
         except Exception:
@@ -264,6 +272,14 @@ class LlmEndpoint:
             _log.exception("a request to %s failed", exchange.path)
             message = "the gateway failed on this request; see its log"
             await self._send_error(exchange, RequestFailed(message, 500))
+
+    async def _run_handler(self, exchange: HttpExchange) -> None:
+        while True:
+            try:
+                return await self._handler(exchange)
+            except TryNextModel as error:
+                _log.warning("%s; the next model of the alias is tried", error)
+                exchange.failed_models += 1
 
     async def _send_error(self, exchange: HttpExchange, error: RequestFailed) -> None:
         body = serialize_json(self._render_error(error))

@@ -21,12 +21,14 @@ from toolcrib.gateway.llm.endpoint import (
     HttpExchange,
     ResponseHeaders,
     Treatment,
+    TryNextModel,
     sanitize_header_value,
 )
+from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
-from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, LlmUpstreams, build_upstream_headers
+from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
 from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.hosted_search import Provider, find_hosting_provider
 
@@ -52,6 +54,8 @@ class LlmRequest:
     upstream: LlmUpstreamConfig
     switch: LlmSearchSwitch
     body: dict[str, Any]
+    # Whether another model can answer if the upstream fails.
+    has_fallback: bool = False
 
     @property
     def tool_entries(self) -> list[dict[str, Any]]:
@@ -100,22 +104,28 @@ class LlmGateway:
 
     def __init__(
         self,
-        settings: LlmGatewayConfig,
+        settings: LlmGatewayConfig | Callable[[], LlmGatewayConfig],
         *,
-        switches: KeySwitches | None = None,
+        get_switches: Callable[[], KeySwitches] = dict,
         max_body_bytes: int = MAX_BODY_BYTES,
         on_request: OnRequest | None = None,
     ) -> None:
-        self.settings = settings
+        """Create a gateway. A function in place of the settings is called for every request."""
+        self._get_settings = partial(_return, settings) if isinstance(settings, LlmGatewayConfig) else settings
         self.max_body_bytes = max_body_bytes
-        self.upstreams = LlmUpstreams(settings)
-        self.memory = ConversationMemory(settings.max_conversations)
-        self._indexes: ToolIndexCache[ToolIndex] = ToolIndexCache(settings.engine_cache)
-        self._switches = dict(switches or {})
+        self.upstreams = LlmUpstreams(self._get_settings)
+        self.memory = ConversationMemory(self.settings.max_conversations)
+        self._indexes: ToolIndexCache[ToolIndex] = ToolIndexCache(self.settings.engine_cache)
+        self._get_switches = get_switches
         self._on_request = on_request
         self._search_threads = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
         self._prepare_thread = ThreadPoolExecutor(1, "toolcrib-prepare")
+
+    @property
+    def settings(self) -> LlmGatewayConfig:
+        """The current settings."""
+        return self._get_settings()
 
     async def open(self) -> None:
         """Open the connection pool."""
@@ -133,8 +143,12 @@ class LlmGateway:
 
     def _read_request(self, exchange: HttpExchange, api: LlmApi) -> LlmRequest:
         body = parse_request_body(exchange.body)
-        upstream = self.upstreams.match_model(api, str(body.get("model", "")))
-        return LlmRequest(exchange, upstream, self._resolve_switch(exchange, upstream), body)
+        exchange.model = exchange.model or str(body.get("model", ""))
+        upstream, sent_model, has_fallback = self.upstreams.find_route(api, exchange.model, exchange.failed_models)
+        if sent_model != str(body.get("model", "")):
+            body["model"] = sent_model
+            exchange.body = serialize_json(body)
+        return LlmRequest(exchange, upstream, self._resolve_switch(exchange, upstream), body, has_fallback)
 
     async def run_for_request(self, exchange: HttpExchange, work: Callable[[], Result]) -> Result:
         """Run work that takes longer for a larger request; in a thread if the request is large."""
@@ -212,31 +226,66 @@ class LlmGateway:
         names = ", ".join(upstream.name for upstream in upstreams)
         raise RequestFailed(f"{UPSTREAM_HEADER}: there is no upstream {name[:100]!r}; the upstreams are {names}", 404)
 
+    async def send_request(
+        self, request: LlmRequest, body: bytes, *, retry_transient: bool = False, keep_encoding: bool = False
+    ) -> UpstreamResponse:
+        """Send a request of a client with this body to its upstream.
+
+        Raise `TryNextModel` if the upstream fails and another model can answer.
+        """
+        exchange = request.exchange
+        can_fall_back = request.has_fallback and not exchange.has_started
+        try:
+            response = await self._send(
+                exchange, request.upstream, body, retry_transient=retry_transient, keep_encoding=keep_encoding
+            )
+        except RequestFailed as error:
+            if can_fall_back and error.status in TRANSIENT_STATUSES:
+                raise TryNextModel(str(error), error.status) from error
+            raise
+        if can_fall_back and response.status in TRANSIENT_STATUSES:
+            await response.close()
+            raise TryNextModel(f"upstream {request.upstream.name!r} answered with status {response.status}")
+        return response
+
+    async def _send(
+        self, exchange: HttpExchange, upstream: LlmUpstreamConfig, body: bytes, *, target: str = "", **options: bool
+    ) -> UpstreamResponse:
+        keep_encoding = options.pop("keep_encoding", False)
+        headers = exchange.headers
+        if exchange.failed_models:
+            # The client's key is for the first model of the alias.
+            headers = [(name, value) for name, value in headers if name not in CREDENTIAL_HEADERS]
+        sent = ClientRequest(exchange.method, target or exchange.target, headers, body, keep_encoding)
+        return await self.upstreams.send_for_client(upstream, sent, **options)
+
     async def forward_request(
         self, request: LlmRequest, treatment: Treatment, observer: ResponseObserver | None = None
     ) -> None:
         """Forward a request that needs no tool search."""
         headers = ResponseHeaders(request.upstream.name, treatment)
-        await self.forward(request.exchange, request.upstream, headers, observer=observer)
+        self.report_request(headers)
+        response = await self.send_request(request, request.exchange.body, keep_encoding=observer is None)
+        await self._forward_response(request.exchange, response, headers, observer)
 
-    async def forward(
+    async def forward(self, exchange: HttpExchange, upstream: LlmUpstreamConfig, *, target: str = "") -> None:
+        """Forward a request without a model to an upstream, and its response to the client, byte for byte.
+
+        `target` replaces the path.
+        """
+        headers = ResponseHeaders(upstream.name, "off")
+        self.report_request(headers)
+        response = await self._send(exchange, upstream, exchange.body, target=target, keep_encoding=True)
+        await self._forward_response(exchange, response, headers, None)
+
+    async def _forward_response(
         self,
         exchange: HttpExchange,
-        upstream: LlmUpstreamConfig,
+        response: UpstreamResponse,
         added_headers: ResponseHeaders,
-        *,
-        target: str = "",
-        observer: ResponseObserver | None = None,
+        observer: ResponseObserver | None,
     ) -> None:
-        """Forward a request to an upstream, and its response to the client, byte for byte.
-
-        `target` replaces the path. An `observer` sees the response, which is not compressed then.
-        """
-        self.report_request(added_headers)
-        headers = build_upstream_headers(upstream, exchange.headers, keep_encoding=observer is None)
-        response = await self.upstreams.send(
-            upstream, exchange.method, target or exchange.target, headers, exchange.body
-        )
+        """Forward a response byte for byte. An `observer` sees it, and it is not compressed then."""
         try:
             if not response.is_event_stream:
                 pieces = []
@@ -272,11 +321,15 @@ class LlmGateway:
         switch = exchange.get_header(TOOL_SEARCH_HEADER).strip().lower()
         if not switch:
             name = getattr(exchange.principal, "name", "")
-            return self._switches.get(name, upstream.tool_search)
+            return self._get_switches().get(name, upstream.tool_search)
         if switch not in get_args(LlmSearchSwitch):
             known = ", ".join(get_args(LlmSearchSwitch))
             raise RequestFailed(f"{TOOL_SEARCH_HEADER}: {switch[:40]!r} is not one of {known}")
         return cast(LlmSearchSwitch, switch)
+
+
+def _return(settings: LlmGatewayConfig) -> LlmGatewayConfig:
+    return settings
 
 
 def request_owner(exchange: HttpExchange) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass
 from http.cookiejar import DefaultCookiePolicy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
@@ -54,12 +54,13 @@ class UpstreamConnectionError(RequestFailed):
 
 
 class HttpClient:
-    """Connections to all upstreams. It needs TLS contexts if an upstream has an https URL."""
+    """Connections to all upstreams."""
 
-    def __init__(self, http1_tls: ssl.SSLContext | None, http2_tls: ssl.SSLContext | None) -> None:
-        self._aiohttp = _AiohttpClient(http1_tls)
-        self._httpx = _HttpxClients(http2_tls)
+    def __init__(self) -> None:
+        self._aiohttp = _AiohttpClient()
+        self._httpx = _HttpxClients()
         self._aiohttp_origins: dict[UpstreamOrigin, bool] = {}
+        self._tls_contexts: asyncio.Task[_TlsContexts] | None = None
 
     async def send(self, request: UpstreamRequest) -> UpstreamResponse:
         """Send a request and return the response as soon as its headers have arrived."""
@@ -67,8 +68,9 @@ class HttpClient:
         if origin not in self._aiohttp_origins:
             self._aiohttp_origins[origin] = not origin.is_tls and not _has_proxy(origin)
         if self._aiohttp_origins[origin]:
-            return await self._aiohttp.send(request)
-        response = await self._httpx.send(request)
+            tls = (await self._get_tls_contexts()).http1 if origin.is_tls else None
+            return await self._aiohttp.send(request, tls)
+        response = await self._httpx.send(request, (await self._get_tls_contexts()).http2)
         if response.is_http1 and not _has_proxy(origin):
             # The upstream does not offer HTTP/2.
             self._aiohttp_origins[origin] = True
@@ -79,15 +81,34 @@ class HttpClient:
         await self._aiohttp.close()
         await self._httpx.close()
 
+    async def _get_tls_contexts(self) -> _TlsContexts:
+        # Loading the certificates takes some time, so it happens once and only if it is needed.
+        if self._tls_contexts is None:
+            self._tls_contexts = asyncio.create_task(asyncio.to_thread(_create_tls_contexts))
+        return await asyncio.shield(self._tls_contexts)
+
+
+class _TlsContexts(NamedTuple):
+    """The contexts for HTTP/1.1 and HTTP/2, which offer different protocols."""
+
+    http1: ssl.SSLContext
+    http2: ssl.SSLContext
+
+
+def _create_tls_contexts() -> _TlsContexts:
+    contexts = _TlsContexts(httpx2.create_ssl_context(), httpx2.create_ssl_context())
+    contexts.http1.set_alpn_protocols(["http/1.1"])
+    return contexts
+
 
 class _AiohttpClient:
     """HTTP/1.1 without proxies."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
+    def __init__(self) -> None:
         trace = aiohttp.TraceConfig()
         trace.on_connection_reuseconn.append(_mark_connection_reused)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS, ssl=tls or True),
+            connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS),
             request_class=_CheckedRequest,
             trace_configs=[trace],
             auto_decompress=False,
@@ -100,7 +121,7 @@ class _AiohttpClient:
         )
         self._discard_tasks: set[asyncio.Task[None]] = set()
 
-    async def send(self, request: UpstreamRequest) -> UpstreamResponse:
+    async def send(self, request: UpstreamRequest, tls: ssl.SSLContext | None) -> UpstreamResponse:
         upstream, connection_marks = request.upstream, set[str]()
         try:
             response = await self._session.request(
@@ -109,6 +130,7 @@ class _AiohttpClient:
                 headers=[(name, _utf8_header(value)) for name, value in request.build_headers()],
                 data=request.body or None,
                 allow_redirects=False,
+                ssl=tls or True,
                 timeout=aiohttp.ClientTimeout(connect=upstream.connect_seconds, sock_read=upstream.read_seconds),
                 trace_request_ctx=connection_marks,
             )
@@ -182,12 +204,11 @@ class _HttpxClient:
 class _HttpxClients:
     """HTTP/2, and all requests through proxies."""
 
-    def __init__(self, tls: ssl.SSLContext | None) -> None:
-        self._tls = tls
+    def __init__(self) -> None:
         self._clients: list[_HttpxClient] = []
 
-    async def send(self, request: UpstreamRequest) -> _HttpxResponse:
-        client = self._choose_client()
+    async def send(self, request: UpstreamRequest, tls: ssl.SSLContext) -> _HttpxResponse:
+        client = self._choose_client(tls)
         client.open_requests += 1
         try:
             sent = _build_httpx_request(client.http, request)
@@ -206,28 +227,14 @@ class _HttpxClients:
         while self._clients:
             await self._clients.pop().http.aclose()
 
-    def _choose_client(self) -> _HttpxClient:
+    def _choose_client(self, tls: ssl.SSLContext) -> _HttpxClient:
         for client in self._clients:
             if client.open_requests < HTTPX_CLIENT_REQUESTS:
                 return client
         if len(self._clients) < MAX_HTTPX_CLIENTS:
-            self._clients.append(_HttpxClient(self._create_http()))
+            self._clients.append(_HttpxClient(_create_httpx_client(tls)))
             return self._clients[-1]
         return min(self._clients, key=lambda client: client.open_requests)
-
-    def _create_http(self) -> httpx2.AsyncClient:
-        http = httpx2.AsyncClient(
-            verify=self._tls or False,
-            http2=True,
-            follow_redirects=False,
-            limits=httpx2.Limits(
-                max_connections=HTTPX_CLIENT_REQUESTS,
-                max_keepalive_connections=HTTPX_CLIENT_REQUESTS,
-                keepalive_expiry=KEEPALIVE_SECONDS,
-            ),
-        )
-        http.cookies.jar.set_policy(_NO_COOKIES)
-        return http
 
 
 class _HttpxResponse(UpstreamResponse):
@@ -299,6 +306,21 @@ def _build_httpx_request(client: httpx2.AsyncClient, request: UpstreamRequest) -
             connect=upstream.connect_seconds, read=None, write=upstream.read_seconds, pool=upstream.connect_seconds
         ),
     )
+
+
+def _create_httpx_client(tls: ssl.SSLContext) -> httpx2.AsyncClient:
+    http = httpx2.AsyncClient(
+        verify=tls,
+        http2=True,
+        follow_redirects=False,
+        limits=httpx2.Limits(
+            max_connections=HTTPX_CLIENT_REQUESTS,
+            max_keepalive_connections=HTTPX_CLIENT_REQUESTS,
+            keepalive_expiry=KEEPALIVE_SECONDS,
+        ),
+    )
+    http.cookies.jar.set_policy(_NO_COOKIES)
+    return http
 
 
 async def _mark_connection_reused(session: object, context: Any, params: object) -> None:

@@ -1,18 +1,20 @@
-"""Routes of the LLM gateway, and the list of models over all upstreams."""
+"""Routes of the LLM gateway. Paths without an own handler are forwarded unchanged."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import re
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Final
+from urllib.parse import parse_qsl, unquote, urlencode
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, Router
+from starlette.types import Receive, Scope, Send
 
-from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
-from toolcrib.config.settings import LlmApi, LlmUpstreamConfig
+from toolcrib.adapters.plain_json import str_or_empty
+from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic import endpoint as messages
 from toolcrib.gateway.llm.endpoint import (
@@ -21,26 +23,29 @@ from toolcrib.gateway.llm.endpoint import (
     Handler,
     HttpExchange,
     LlmEndpoint,
-    ResponseHeaders,
+    render_combined_error,
     render_messages_error,
     render_openai_error,
 )
 from toolcrib.gateway.llm.gateway import LlmGateway
-from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.json_body import parse_request_body, serialize_json
+from toolcrib.gateway.llm.models import MODELS_PATH, list_client_upstreams, list_models
 from toolcrib.gateway.llm.openai_chat.endpoint import create_completion
 from toolcrib.gateway.llm.openai_responses.endpoint import ResponsesEndpoint
-from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, build_upstream_headers
 from toolcrib.gateway.openapi import load_openapi
 
-# An upstream that takes longer is left out of the list of models.
-LIST_TIMEOUT_SECONDS: Final = 20.0
-MODELS_PATH: Final = "/v1/models"
 OPENAPI_PATH: Final = "/v1/openapi.json"
 
-_log = logging.getLogger(__name__)
+# Paths below `/v1/` whose requests neither read nor change what an account has stored.
+_STATELESS_PATHS: Final = re.compile(
+    r"/v1/(?:embeddings|completions|images/\w+|audio/\w+|moderations|rerank|score|tokenize|detokenize)/?"
+)
+# Azure has the deployment in the path, and OpenAI's paths below `/openai`.
+_AZURE_PATH: Final = re.compile(r"/openai(?:/v1)?(?:/deployments/([^/]+))?/(.+)")
+_FORWARDED_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
-def build_llm_routes(gateway: LlmGateway) -> list[Route]:
+def build_llm_routes(gateway: LlmGateway) -> list[BaseRoute]:
     """Return the routes of all LLM APIs. `gateway` must be open while they are used."""
     limit = gateway.max_body_bytes
     responses = ResponsesEndpoint(gateway)
@@ -51,11 +56,9 @@ def build_llm_routes(gateway: LlmGateway) -> list[Route]:
         "/v1/responses": (responses.create_response, render_openai_error),
     }
     stored_responses = LlmEndpoint(responses.handle_stored, render_openai_error, limit)
-    uses_openai = bool(gateway.settings.upstreams) and gateway.settings.upstreams[0].api == "openai"
-    models = LlmEndpoint(
-        partial(list_models, gateway), render_openai_error if uses_openai else render_messages_error, limit
-    )
-    return [
+    models = LlmEndpoint(partial(list_models, gateway), render_combined_error, limit)
+    other = LlmEndpoint(partial(forward_other, gateway, handlers), render_combined_error, limit)
+    routes: list[BaseRoute] = [
         *(
             Route(path, LlmEndpoint(handler, render_error, limit), methods=["POST"])
             for path, (handler, render_error) in handlers.items()
@@ -64,88 +67,77 @@ def build_llm_routes(gateway: LlmGateway) -> list[Route]:
         Route(OPENAPI_PATH, _serve_openapi, methods=["GET"]),
         Route(MODELS_PATH, models, methods=["GET"]),
         Route(f"{MODELS_PATH}/{{model:path}}", models, methods=["GET"]),
+        Route("/v1/{rest:path}", other, methods=list(_FORWARDED_METHODS)),
     ]
+    azure = Route("/openai/{rest:path}", _AzurePaths(Router(routes)), methods=list(_FORWARDED_METHODS))
+    return [*routes, azure]
 
 
 async def _serve_openapi(request: Request) -> JSONResponse:
     return JSONResponse(load_openapi("llm"))
 
 
-async def list_models(gateway: LlmGateway, exchange: HttpExchange) -> None:
-    """Send the models of all upstreams of the client's API, or the details of one model.
+class _AzurePaths:
+    """Serves the paths of Azure OpenAI as those of OpenAI."""
 
-    The client's key is sent only to an upstream for which it can be meant: the one with the
-    requested model, or the only one without a configured key.
-    """
-    upstreams = _upstreams_of_client_api(gateway, exchange)
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        match = _AZURE_PATH.fullmatch(raw_path.decode("latin-1"))
+        if match is not None:
+            deployment, rest = match.groups()
+            query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+            query = [(name, value) for name, value in query if name != "api-version"]
+            scope = {
+                **scope,
+                "path": unquote(f"/v1/{rest}"),
+                "raw_path": f"/v1/{rest}".encode("latin-1"),
+                "query_string": urlencode(query).encode(),
+                "state": {**scope.get("state", {}), "model": unquote(deployment or "")},
+            }
+        await self._router(scope, receive, send)
+
+
+async def forward_other(gateway: LlmGateway, own_paths: Collection[str], exchange: HttpExchange) -> None:
+    """Forward a request to a path that the gateway does not change, such as `/v1/embeddings`."""
+    if exchange.path in own_paths:
+        raise RequestFailed(f"{exchange.method} is not allowed here; send a POST request", 405, "invalid_request_error")
+    upstreams = list_client_upstreams(gateway, exchange)
+    model = "" if exchange.path.startswith(MODELS_PATH) else _find_model(exchange)
     upstream = gateway.find_named_upstream(exchange, upstreams)
-    model = exchange.path.removeprefix(MODELS_PATH).strip("/")
+    if model and upstream is None:
+        upstream, sent_model, _ = gateway.upstreams.find_route(upstreams[0].api, model)
+        if sent_model != model:
+            exchange.body = serialize_json({**parse_request_body(exchange.body), "model": sent_model})
     if upstream is None and len(upstreams) == 1:
         upstream = upstreams[0]
-    if upstream is None and model:
-        upstream = gateway.upstreams.match_model(upstreams[0].api, model)
-    if upstream is not None:
-        await gateway.forward(exchange, upstream, ResponseHeaders(upstream.name, "off"))
-        return
-    results = await asyncio.gather(*(_fetch_models(gateway, exchange, each, upstreams) for each in upstreams))
-    lists = [models for models in results if models is not None]
-    if not lists:
-        names = ", ".join(repr(each.name) for each in upstreams)
+    if upstream is None:
+        names = ", ".join(each.name for each in upstreams)
         raise RequestFailed(
-            f"none of the upstreams {names} listed its models; give each a `key` in the "
-            f"configuration, or name one in the header {UPSTREAM_HEADER}",
-            502,
+            f"this request names no model, and there are several upstreams; name one in the header "
+            f"{UPSTREAM_HEADER}: {names}",
+            404,
         )
-    models = [model for models in lists for model in models]
-    body = serialize_json(_render_model_list(upstreams[0].api, models))
-    await exchange.send_response(200, [("content-type", "application/json")], body)
+    _check_rights(exchange, upstream)
+    await gateway.forward(exchange, upstream)
 
 
-def _upstreams_of_client_api(gateway: LlmGateway, exchange: HttpExchange) -> list[LlmUpstreamConfig]:
-    """Return the upstreams of the client's API, or of the first configured one."""
-    api: LlmApi = "messages" if exchange.get_header("anthropic-version") else "openai"
-    upstreams = list(gateway.settings.upstreams)
-    if not upstreams:
-        raise RequestFailed("no upstream is configured; add one to `models`", 404)
-    if all(upstream.api != api for upstream in upstreams):
-        api = upstreams[0].api
-    return [upstream for upstream in upstreams if upstream.api == api]
+def _find_model(exchange: HttpExchange) -> str:
+    """Return the model that a request names in its JSON body, or an empty string."""
+    if exchange.model or not exchange.get_header("content-type").startswith("application/json"):
+        return exchange.model
+    body: Mapping[str, Any] = parse_request_body(exchange.body) if exchange.body else {}
+    return str_or_empty(body.get("model"))
 
 
-async def _fetch_models(
-    gateway: LlmGateway, exchange: HttpExchange, upstream: LlmUpstreamConfig, upstreams: list[LlmUpstreamConfig]
-) -> list[dict[str, Any]] | None:
-    """Return the models that are routed to an upstream, or None if it does not list them."""
-    client_headers = exchange.headers
-    if sum(not each.key for each in upstreams) > 1:
-        # The client's key could be for any of these upstreams, so none receives it.
-        client_headers = [(name, value) for name, value in client_headers if name not in CREDENTIAL_HEADERS]
-    target = f"{MODELS_PATH}?limit=1000" if upstream.api == "messages" else MODELS_PATH
-    try:
-        async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
-            headers = build_upstream_headers(upstream, client_headers)
-            response = await gateway.upstreams.send(upstream, "GET", target, headers)
-            body = await response.read()
-        if not response.is_success:
-            raise RequestFailed(f"status {response.status}", response.status)
-        models = dicts_or_empty((await gateway.parse_upstream_body(body)).get("data"))
-    except (RequestFailed, TimeoutError) as error:
-        reason = error if isinstance(error, RequestFailed) else "timeout"
-        _log.warning("upstream %s did not list its models: %s", upstream.name, reason)
-        return None
-    return [model for model in models if _is_routed_to(gateway, upstream, model)]
-
-
-def _is_routed_to(gateway: LlmGateway, upstream: LlmUpstreamConfig, model: dict[str, Any]) -> bool:
-    name = str_or_empty(model.get("id"))
-    try:
-        return bool(name) and gateway.upstreams.match_model(upstream.api, name) is upstream
-    except RequestFailed:
-        return False
-
-
-def _render_model_list(api: LlmApi, models: list[dict[str, Any]]) -> dict[str, Any]:
-    if api == "openai":
-        return {"object": "list", "data": models}
-    ids = [model["id"] for model in models]
-    return {"data": models, "has_more": False, "first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+def _check_rights(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> None:
+    """Refuse what the account of the upstream has stored to clients with limited rights."""
+    profile = getattr(exchange.principal, "profile", None)
+    if profile and upstream.api_keys and not _STATELESS_PATHS.fullmatch(exchange.path):
+        raise RequestFailed(
+            f"the key of the gateway for upstream {upstream.name!r} gives access to files and batches of all "
+            "clients, and your key has an access profile; use a key without a profile",
+            403,
+        )

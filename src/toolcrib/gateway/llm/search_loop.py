@@ -21,7 +21,6 @@ from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
 from toolcrib.gateway.llm.tool_index import ToolIndex
-from toolcrib.gateway.llm.upstreams import build_upstream_headers
 
 Body = dict[str, Any]
 Result = TypeVar("Result")
@@ -189,8 +188,8 @@ class _SearchLoop:
         self, gateway: LlmGateway, request: LlmRequest, rewriter: RequestRewriter, headers: ResponseHeaders
     ) -> None:
         self._gateway = gateway
+        self._request = request
         self._exchange = request.exchange
-        self._upstream = request.upstream
         self._rewriter = rewriter
         self._added_headers = headers
 
@@ -237,11 +236,8 @@ class _SearchLoop:
         return await self._gateway.run_search(work) if in_thread else work()
 
     async def _send_request(self) -> UpstreamResponse:
-        return await self._gateway.upstreams.send(
-            self._upstream,
-            self._exchange.method,
-            self._exchange.target,
-            build_upstream_headers(self._upstream, self._exchange.headers),
+        return await self._gateway.send_request(
+            self._request,
             serialize_json(self._rewriter.next_request()),
             # A client can repeat the first round itself, but none of the later ones.
             retry_transient=self._rewriter.rounds > 0,

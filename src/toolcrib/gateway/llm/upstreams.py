@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, NamedTuple
 
-import httpx2
-
+from toolcrib.config.llm_models import is_azure_host
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.http_client import HttpClient, UpstreamConnectionError
@@ -21,6 +21,9 @@ FIRST_RETRY_DELAY_SECONDS: Final = 0.25
 MAX_RETRY_DELAY_SECONDS: Final = 8.0
 # An upstream may close several idle connections at the same time.
 MAX_STALE_RETRIES: Final = 3
+# How long a key is not used after the upstream has refused it. A rate limit may say so itself.
+KEY_PAUSES_SECONDS: Final[Mapping[int, float]] = {401: 300.0, 403: 300.0, 429: 10.0}
+MAX_KEY_PAUSE_SECONDS: Final = 600.0
 CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 
 _BROWSER_HEADERS: Final = frozenset({"cookie", "origin", "referer"})
@@ -31,46 +34,101 @@ _API_DESCRIPTIONS: Final[Mapping[LlmApi, str]] = {
 }
 
 
-class LlmUpstreams:
-    """The configured upstreams and, between `open` and `close`, the connections to them."""
+class ModelRoute(NamedTuple):
+    """The upstream of a model and the model's name there."""
 
-    def __init__(self, settings: LlmGatewayConfig) -> None:
-        self._upstreams = settings.upstreams
+    upstream: LlmUpstreamConfig
+    model: str
+    # Whether the alias names further models.
+    has_fallback: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClientRequest:
+    """A request of a client as it is sent to an upstream."""
+
+    method: str
+    target: str
+    headers: HeaderList
+    body: bytes = b""
+    # Whether the client chooses the encoding of the response.
+    keep_encoding: bool = False
+
+
+class LlmUpstreams:
+    """The configured upstreams and, between `open` and `close`, the connections to them.
+
+    The settings are read for every request and may change.
+    """
+
+    def __init__(self, get_settings: Callable[[], LlmGatewayConfig]) -> None:
+        self._get_settings = get_settings
         self._client: HttpClient | None = None
+        self._key_pauses = _KeyPauses()
 
     async def open(self) -> None:
         """Create the HTTP client."""
-        contexts: tuple[ssl.SSLContext | None, ssl.SSLContext | None] = (None, None)
-        if any(upstream.url.startswith("https:") for upstream in self._upstreams):
-            # Loading the certificates takes some time.
-            contexts = await asyncio.to_thread(_create_tls_contexts)
-        self._client = HttpClient(*contexts)
+        self._client = HttpClient()
 
     async def close(self) -> None:
         """Close every connection."""
         if self._client is not None:
             await self._client.close()
 
-    def match_model(self, api: LlmApi, model: str) -> LlmUpstreamConfig:
+    def find_route(self, api: LlmApi, model: str, attempt: int = 0) -> ModelRoute:
+        """Return the route of a model name or an alias; `attempt` counts the fallbacks of an alias."""
+        settings = self._get_settings()
+        if model not in settings.aliases:
+            return ModelRoute(self._match_pattern(api, model), model)
+        upstreams = {upstream.name: upstream for upstream in settings.upstreams}
+        targets = [target for target in settings.aliases[model] if upstreams[target.upstream].api == api]
+        if not targets:
+            raise RequestFailed(
+                f"the alias {model!r} names no model of an upstream with {_API_DESCRIPTIONS[api]}; "
+                f'send the request to the other API, or add an upstream with "api": "{api}" to `models`',
+                404,
+            )
+        target = targets[min(attempt, len(targets) - 1)]
+        return ModelRoute(upstreams[target.upstream], target.model, attempt < len(targets) - 1)
+
+    def _match_pattern(self, api: LlmApi, model: str) -> LlmUpstreamConfig:
         """Return the first upstream of an API with a pattern that matches a model name."""
-        for upstream in self._upstreams:
+        for upstream in self._get_settings().upstreams:
             if upstream.api == api and _has_model(upstream, model):
                 return upstream
         raise RequestFailed(f"{self._explain_no_match(api, model)} in the configuration", 404)
 
     def _explain_no_match(self, api: LlmApi, model: str) -> str:
-        for upstream in self._upstreams:
+        settings = self._get_settings()
+        for upstream in settings.upstreams:
             if _has_model(upstream, model):
                 return (
                     f"upstream {upstream.name!r} has the model {model[:200]!r}, but speaks "
                     f"{_API_DESCRIPTIONS[upstream.api]}, not {_API_DESCRIPTIONS[api]}; send the "
                     f'request there, or add an upstream with "api": "{api}" to `models`'
                 )
-        patterns = sorted(
-            {pattern for upstream in self._upstreams if upstream.api == api for pattern in upstream.models}
-        )
-        known = f"the upstreams have {', '.join(patterns)}" if patterns else "none has this API"
+        patterns = {pattern for upstream in settings.upstreams if upstream.api == api for pattern in upstream.models}
+        known = f"the upstreams have {', '.join(sorted(patterns))}" if patterns else "none has this API"
         return f"no upstream has the model {model[:200]!r}; {known}; add it to `models`"
+
+    async def send_for_client(
+        self, upstream: LlmUpstreamConfig, request: ClientRequest, *, retry_transient: bool = False
+    ) -> UpstreamResponse:
+        """Send a client's request with the key of the upstream; try the next key if one is refused."""
+        keys = self._key_pauses.sort_keys(upstream)
+        target = adapt_target(upstream, request.target)
+        for number, key in enumerate(keys, start=1):
+            headers = build_upstream_headers(upstream, request.headers, key=key, keep_encoding=request.keep_encoding)
+            response = await self.send(
+                upstream, request.method, target, headers, request.body, retry_transient=retry_transient
+            )
+            if response.status not in KEY_PAUSES_SECONDS or not key:
+                break
+            seconds = _parse_retry_after(response) if response.status == 429 else None
+            self._key_pauses.pause(upstream, key, KEY_PAUSES_SECONDS[response.status] if seconds is None else seconds)
+            if number < len(keys):
+                await response.close()
+        return response
 
     async def send(
         self,
@@ -122,19 +180,44 @@ class LlmUpstreams:
             delay_seconds *= 2
 
 
+class _KeyPauses:
+    """The times until which keys are not used. The keys of an upstream are used in their order."""
+
+    def __init__(self) -> None:
+        self._paused_until: dict[tuple[str, str], float] = {}
+
+    def sort_keys(self, upstream: LlmUpstreamConfig) -> list[str]:
+        """Return the keys of an upstream, paused ones last; one empty key if it has none."""
+        now = time.monotonic()
+        for name, key in [pair for pair, until in self._paused_until.items() if until <= now]:
+            del self._paused_until[name, key]
+        return sorted(upstream.api_keys, key=lambda key: self._paused_until.get((upstream.name, key), 0.0)) or [""]
+
+    def pause(self, upstream: LlmUpstreamConfig, key: str, seconds: float) -> None:
+        """Use a key after the other keys for some time."""
+        self._paused_until[upstream.name, key] = time.monotonic() + min(seconds, MAX_KEY_PAUSE_SECONDS)
+
+
+def adapt_target(upstream: LlmUpstreamConfig, target: str) -> str:
+    """Return the path and query for an upstream. Azure has the paths of OpenAI below `/openai`."""
+    if target.startswith("/v1/") and upstream.api == "openai" and is_azure_host(upstream.url):
+        return f"/openai{target}"
+    return target
+
+
 def build_upstream_headers(
-    upstream: LlmUpstreamConfig, headers: Iterable[tuple[str, str]], *, keep_encoding: bool = False
+    upstream: LlmUpstreamConfig, headers: Iterable[tuple[str, str]], *, key: str = "", keep_encoding: bool = False
 ) -> HeaderList:
-    """Return a client's headers as they are sent to an upstream, with its configured key.
+    """Return a client's headers as they are sent to an upstream, with `key` in place of the client's key.
 
     `keep_encoding` lets the client choose the encoding of the response.
     """
     sent = list(headers)
     own = {name.lower(): value for name, value in upstream.headers.items()}
     removed = HOP_BY_HOP_HEADERS | _BROWSER_HEADERS | own.keys()
-    if upstream.key:
+    if key:
         removed |= CREDENTIAL_HEADERS
-        own = _build_key_headers(upstream, {name for name, _ in sent}) | own
+        own = _build_key_headers(upstream, key, {name for name, _ in sent}) | own
     if not keep_encoding or all(name != "accept-encoding" for name, _ in sent):
         removed |= {"accept-encoding"}
         own["accept-encoding"] = "identity"
@@ -142,11 +225,13 @@ def build_upstream_headers(
     return forwarded + list(own.items())
 
 
-def _build_key_headers(upstream: LlmUpstreamConfig, sent: set[str]) -> dict[str, str]:
+def _build_key_headers(upstream: LlmUpstreamConfig, key: str, sent: set[str]) -> dict[str, str]:
     """Return the upstream's key in the headers in which the client sent its own key."""
+    if is_azure_host(upstream.url):
+        return {"api-key": key}
     default = "x-api-key" if upstream.api == "messages" else "authorization"
-    values = dict.fromkeys(CREDENTIAL_HEADERS, upstream.key)
-    values["authorization"] = f"Bearer {upstream.key}"
+    values = dict.fromkeys(CREDENTIAL_HEADERS, key)
+    values["authorization"] = f"Bearer {key}"
     return {name: values[name] for name in sorted(CREDENTIAL_HEADERS & sent) or [default]}
 
 
@@ -159,10 +244,3 @@ def _parse_retry_after(response: UpstreamResponse) -> float | None:
         return max(0.0, float(response.get_header("retry-after")))
     except ValueError:
         return None
-
-
-def _create_tls_contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return the contexts for HTTP/1.1 and HTTP/2, which offer different protocols."""
-    http1, http2 = httpx2.create_ssl_context(), httpx2.create_ssl_context()
-    http1.set_alpn_protocols(["http/1.1"])
-    return http1, http2

@@ -23,7 +23,7 @@ from toolcrib.hub.hub import Hub
 HOUSEKEEPING_SECONDS: Final = 2.0
 MAX_ENCODED_PER_STEP: Final = 16
 # Sections that are used only at the start.
-_RESTART_SECTIONS: Final = ("http", "store", "llm_gateway", "embedding")
+_RESTART_SECTIONS: Final = ("http", "store", "embedding")
 # Names in the file of sections that have another field name.
 _SECTION_KEYS: Final = {"tool_search": "toolSearch", "llm_gateway": "models"}
 _RESTART_NOTICE: Final = "restart"

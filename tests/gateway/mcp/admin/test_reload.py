@@ -16,8 +16,8 @@ def test_change_is_described_by_servers_and_sections() -> None:
         sections=("tool_search", "http", "store", "auth", "embedding", "llm_gateway"),
         is_reordered=True,
     )
-    assert describe_change(edited, ["http", "store", "embedding"]) == (
+    assert describe_change(edited, ["http", "store"]) == (
         "added a; changed b; removed c; changed the order of the servers; changed toolSearch; "
-        "changed auth; reverted models to the running settings; restart the gateway to apply the changes of "
-        "http, store, embedding"
+        "changed auth; reverted embedding to the running settings; changed models; "
+        "restart the gateway to apply the changes of http, store"
     )

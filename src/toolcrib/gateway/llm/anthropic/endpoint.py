@@ -38,7 +38,6 @@ from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
 from toolcrib.gateway.llm.tool_index import estimate_entry_tokens
-from toolcrib.gateway.llm.upstreams import build_upstream_headers
 from toolcrib.profiles.claude import (
     VARIANTS,
     RequestRefusal,
@@ -95,13 +94,7 @@ async def count_tokens(gateway: LlmGateway, exchange: HttpExchange) -> None:
     rewriter = await _rewrite_or_forward(gateway, request)
     if rewriter is None:
         return
-    response = await gateway.upstreams.send(
-        request.upstream,
-        exchange.method,
-        exchange.target,
-        build_upstream_headers(request.upstream, exchange.headers),
-        serialize_json(rewriter.next_request()),
-    )
+    response = await gateway.send_request(request, serialize_json(rewriter.next_request()))
     body = await response.read()
     added_headers = build_response_headers(request, rewriter).render()
     headers = [*response.forwarded_headers(), *added_headers]

@@ -11,7 +11,7 @@ from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
-from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, ResponseHeaders
+from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest, request_owner
 from toolcrib.gateway.llm.json_body import parse_request_body, parse_upstream_body
 from toolcrib.gateway.llm.openai_responses import items, tools
@@ -94,8 +94,11 @@ class ResponsesEndpoint:
 
     def __init__(self, gateway: LlmGateway) -> None:
         self._gateway = gateway
-        self._upstreams = [each for each in gateway.settings.upstreams if each.api == "openai"]
         self._ids = ResponseIdMap()
+
+    @property
+    def _upstreams(self) -> list[LlmUpstreamConfig]:
+        return [each for each in self._gateway.settings.upstreams if each.api == "openai"]
 
     async def create_response(self, exchange: HttpExchange) -> None:
         """Answer `/v1/responses`."""
@@ -126,27 +129,27 @@ class ResponsesEndpoint:
         upstream = await self._gateway.run_for_request(exchange, partial(self._choose_upstream, exchange, location))
         if location is not None and location.upstream == upstream.name:
             target = f"{STORED_PATH}{quote(location.id, safe='')}{slash}{rest}{mark}{query}"
-        headers = ResponseHeaders(upstream.name, "off")
-        await self._gateway.forward(exchange, upstream, headers, target=target)
+        await self._gateway.forward(exchange, upstream, target=target)
 
     def _choose_upstream(self, exchange: HttpExchange, location: ResponseLocation | None) -> LlmUpstreamConfig:
         """Return the upstream of a request that may have no model.
 
         The credentials of the client must never be sent to an upstream that they are not for.
         """
-        named = self._gateway.find_named_upstream(exchange, self._upstreams)
+        upstreams = self._upstreams
+        named = self._gateway.find_named_upstream(exchange, upstreams)
+        if named is None and location is not None:
+            named = next((each for each in upstreams if each.name == location.upstream), None)
+        if named is None and len(upstreams) == 1:
+            named = upstreams[0]
         if named is not None:
             return named
-        if len(self._upstreams) == 1:
-            return self._upstreams[0]
-        if location is not None:
-            return next(each for each in self._upstreams if each.name == location.upstream)
         model = ""
         if exchange.method == "POST" and exchange.body:
             model = str_or_empty(parse_request_body(exchange.body).get("model"))
-        if model or not self._upstreams:
-            return self._gateway.upstreams.match_model("openai", model)
-        names = ", ".join(each.name for each in self._upstreams)
+        if model or not upstreams:
+            return self._gateway.upstreams.find_route("openai", model).upstream
+        names = ", ".join(each.name for each in upstreams)
         raise RequestFailed(UNKNOWN_LOCATION.format(header=UPSTREAM_HEADER, names=names), 404)
 
     async def _get_index(self, request: LlmRequest) -> ResponsesToolIndex | None:
