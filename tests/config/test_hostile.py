@@ -40,13 +40,11 @@ _DOCUMENTS = st.dictionaries(
 )
 
 
-@given(_DOCUMENTS, st.booleans())
-def test_any_document_is_parsed_or_rejected(document: Any, tolerant: bool) -> None:
+@given(_DOCUMENTS)
+def test_any_document_is_parsed_or_rejected(document: Any) -> None:
     find_unset_variables(document, {})
     with contextlib.suppress(InvalidConfig):
-        check_config(
-            parse_config(document, {"A": "1"}, allow_unset_variables=tolerant), lambda program, path: None, bool
-        )
+        check_config(parse_config(document, {"A": "1"}), lambda program, path: None, bool)
 
 
 @given(_ENTRIES | _VALUES, st.sampled_from(list(CLIENTS)), st.sampled_from(["user", "project"]))
@@ -54,7 +52,7 @@ def test_any_client_entry_is_translated_or_rejected(entry: Any, client: str, sco
     machine = HostSystem("linux", Path("/home/me"), {"A": "1"}, Path("/work"))
     found = translate_entry(ClientFile(client, Path("x"), ("y",), scope), "one", entry, machine)
     if not found.error:
-        parse_config({"mcpServers": {"one": found.entry}}, {}, allow_unset_variables=True)
+        parse_config({"mcpServers": {"one": found.entry}}, {})
 
 
 @given(st.text(alphabet='{}[]",:/*\\ 1ae\n') | _DOCUMENTS.map(lambda one: json.dumps(one)))

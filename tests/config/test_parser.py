@@ -208,7 +208,7 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ({"mcpServer": {}}, 'mcpServer: unknown key; did you mean "mcpServers"?'),
         ({"tool_search": {}}, 'tool_search: unknown key; did you mean "toolSearch"?'),
         ({"toolSearch": {"maxToolLimit": 5}}, 'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?'),
-        ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, new, scan"),
+        ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, inheritEnv, new, scan"),
         ({"models": {"openai": {}, "fast": "opena/gpt-5"}}, 'models.fast: unknown upstream; did you mean "openai"?'),
         (
             {"models": {"openai": {}, "fast": ["openai/a", "gpt-5"]}},
@@ -389,10 +389,10 @@ def test_missing_variable_is_named_with_its_path_and_all_others() -> None:
         "auth": {"keys": ["${THIRD}"]},
     }
     assert str(_parse_error(document)) == (
-        "mcpServers.a.env.T: the environment variable FIRST is not set; set it, or add a "
-        "default: ${FIRST:-…}; also not set: SECOND, THIRD"
+        "auth.keys[0]: the environment variable THIRD is not set; set it, or add a "
+        "default: ${THIRD:-…}; also not set: FIRST, SECOND"
     )
-    assert _parse_error(document).path == ("mcpServers", "a", "env", "T")
+    assert _parse_error(document).path == ("auth", "keys", 0)
     assert str(_parse_error(document, FIRST="1", SECOND="2")) == (
         "auth.keys[0]: the environment variable THIRD is not set; set it, or add a default: ${THIRD:-…}"
     )
@@ -442,16 +442,16 @@ def test_secrets_are_left_out_of_repr() -> None:
     assert ApiKey.from_secret("hush hush hush").hash not in repr(config)
 
 
-def test_servers_with_unset_variables_can_be_disabled() -> None:
+def test_server_with_an_unset_variable_has_a_problem() -> None:
     document = {
         "mcpServers": {
             "a": {"command": "x", "env": {"T": "${UNSET}"}, "alias": "y"},
             "b": {"command": "x", "env": {"T": "${SET}"}},
         }
     }
-    config = parse_config(document, {"SET": "1"}, allow_unset_variables=True)
-    assert [server.enabled for server in config.servers.values()] == [False, True]
+    config = parse_config(document, {"SET": "1"})
+    problems = ["the environment variable UNSET is not set", ""]
+    assert [server.problem for server in config.servers.values()] == problems
     assert config.servers["a"].alias == "y"
-    assert config.notes == ("server a is disabled: the environment variable UNSET is not set",)
     with pytest.raises(InvalidConfig, match="KEY is not set"):
-        parse_config({**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"}, allow_unset_variables=True)
+        parse_config({**document, "auth": {"keys": ["${KEY}"]}}, {"SET": "1"})

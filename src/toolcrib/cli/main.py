@@ -44,11 +44,11 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        if cmd_name in _GATEWAY_COMMANDS:
+        if cmd_name in _GATEWAY_COMMANDS and "OPENBLAS_NUM_THREADS" not in os.environ:
             # Must be set before numpy is imported. Starting a child process stops the threads of
             # OpenBLAS, and a search that uses them would hang. For matrices this small, threads
-            # are slower anyway.
-            os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+            # are slower anyway. It is not set in `os.environ`, which the servers inherit.
+            os.putenv("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
         return command
 

@@ -80,19 +80,10 @@ def read_document(path: str | PathLike[str]) -> JsoncDocument:
     return document
 
 
-def parse_document(
-    document: JsoncDocument,
-    path: Path,
-    environment: Mapping[str, str] | None = None,
-    *,
-    allow_unset_variables: bool = False,
-) -> GatewayConfig:
-    """Return the configuration in a document.
-
-    With `allow_unset_variables`, a server with an unset variable is disabled and noted.
-    """
+def parse_document(document: JsoncDocument, path: Path, environment: Mapping[str, str] | None = None) -> GatewayConfig:
+    """Return the configuration in a document."""
     variables = os.environ if environment is None else environment
     try:
-        return parse_config(document.value, variables, path, allow_unset_variables=allow_unset_variables)
+        return parse_config(document.value, variables, path)
     except InvalidSetting as error:
         raise document.locate_error(error) from error

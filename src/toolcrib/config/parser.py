@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -71,17 +72,14 @@ _KEY_HASH = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
 _MAX_LISTED_VARIABLES = 8
 
 
-def parse_config(
-    document: object, environment: Mapping[str, str], path: Path | None = None, *, allow_unset_variables: bool = False
-) -> GatewayConfig:
+def parse_config(document: object, environment: Mapping[str, str], path: Path | None = None) -> GatewayConfig:
     """Return the configuration in a JSON document; raise `InvalidConfig` if it cannot be used.
 
-    With `allow_unset_variables`, a server with an unset variable is disabled and noted, so that the
-    others can be used.
+    A server with an unset variable has a `problem`, so that the others can be used.
     """
     root = ConfigSection.from_value(document, (), environment)
     try:
-        return _read_config(root, path, allow_unset_variables)
+        return _read_config(root, path)
     except MissingVariable as error:
         required = collect_required_variables(root.members)
         others = [name for name in required if name not in environment and name != error.name]
@@ -92,12 +90,13 @@ def parse_config(
         raise InvalidSetting(error.path, f"{error.reason}; also not set: {names}{more}") from error
 
 
-def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: bool) -> GatewayConfig:
+def _read_config(root: ConfigSection, path: Path | None) -> GatewayConfig:
     notes: list[str] = []
     for key in root.members:
         if key not in (*KNOWN_KEYS, *FOREIGN_KEYS):
             raise unknown_name((key,), "key", key, KNOWN_KEYS)
-    servers = _read_servers(root, notes, allow_unset_variables)
+    safety = _read_safety(root.child("safety"))
+    servers = _read_servers(root, safety, notes)
     profiles = _read_profiles(root.child("profiles"), servers)
     auth = _read_auth(root.child("auth"), profiles)
     return GatewayConfig(
@@ -106,7 +105,7 @@ def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: 
         profiles=profiles,
         llm_gateway=read_llm_gateway(root),
         auth=auth,
-        safety=_read_safety(root.child("safety")),
+        safety=safety,
         http=_read_http(root, notes),
         embedding=_read_embedding(root.child("embedding")),
         audit=AuditConfig(**root.child("audit").read_settings(AuditConfig)),
@@ -117,7 +116,7 @@ def _read_config(root: ConfigSection, path: Path | None, allow_unset_variables: 
     )
 
 
-def _read_servers(root: ConfigSection, notes: list[str], allow_unset_variables: bool) -> dict[str, ServerConfig]:
+def _read_servers(root: ConfigSection, safety: SafetyConfig, notes: list[str]) -> dict[str, ServerConfig]:
     if SERVERS_KEY in root.members and VSCODE_SERVERS_KEY in root.members:
         reason = f'defines servers in addition to "{SERVERS_KEY}"; keep one of the two'
         raise InvalidSetting((VSCODE_SERVERS_KEY,), reason)
@@ -126,16 +125,10 @@ def _read_servers(root: ConfigSection, notes: list[str], allow_unset_variables: 
     _check_count(section, MAX_SERVERS, "servers")
     servers: dict[str, ServerConfig] = {}
     for name in section.members:
-        entry = section.child(name)
-        try:
-            servers[name] = read_server(name, entry, notes)
-        except MissingVariable as error:
-            if not allow_unset_variables:
-                raise
-            members = {**entry.members, "enabled": False}
-            disabled = ConfigSection(entry.path, members, entry.environment)
-            servers[name] = read_server(name, disabled, [])
-            notes.append(f"server {name} is disabled: the environment variable {error.name} is not set")
+        server = read_server(name, section.child(name), notes)
+        if server.inherit_env is None:
+            server = replace(server, inherit_env=safety.inherit_env)
+        servers[name] = server
     owners: dict[str, str] = {}
     for name, server in servers.items():
         prefix = server.alias or name

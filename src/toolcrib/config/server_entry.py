@@ -8,12 +8,21 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
-from toolcrib.config.fields import ConfigSection, InvalidSetting, collect_required_variables
+from toolcrib.config.fields import (
+    ConfigSection,
+    InvalidSetting,
+    MissingVariable,
+    collect_required_variables,
+    list_settings,
+)
 from toolcrib.config.settings import ServerConfig
 from toolcrib.files.json_file import JsonPath
 
 MAX_NAME_CHARS = 128
 
+# What a server must have, for a server that is not started.
+_PLACEHOLDERS = {"command": "unset", "url": "https://unset.invalid"}
+_CHOICE_KEYS = frozenset(setting.key for setting in list_settings(ServerConfig) if setting.choices)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ALIAS = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _TRANSPORTS = {
@@ -52,18 +61,40 @@ FOREIGN_SERVER_KEYS = (*_SPELLINGS, *_CONVERTED_KEYS, *_IGNORED_KEYS, *NOTED_KEY
 
 
 def read_server(name: str, section: ConfigSection, notes: list[str]) -> ServerConfig:
-    """Return the server that an entry defines; add a note for each key without effect."""
+    """Return the server that an entry defines; add a note for each key without effect.
+
+    A server with an unset variable has a `problem`.
+    """
     _check_name(name, section.path)
-    environment = section.environment
-    if section.members.get("enabled") is False or section.members.get("disabled") is True:
-        # The variables of a disabled server may be unset.
-        unset = dict.fromkeys(collect_required_variables(section.members), "")
-        environment = {**unset, **environment}
     for key, effect in NOTED_KEYS.items():
         if key in section.members:
             notes.append(f"server {name}: {key} {effect}")
     members = normalize_entry(section.members, section.path)
-    settings = ConfigSection(section.path, members, environment).read_settings(ServerConfig)
+    try:
+        return _read_members(name, members, section)
+    except MissingVariable as error:
+        problem = "" if members.get("enabled") is False else f"the environment variable {error.name} is not set"
+        server = _read_members(name, *_replace_unset_variables(members, section))
+        return replace(server, problem=problem)
+
+
+def _replace_unset_variables(
+    members: Mapping[str, Any], section: ConfigSection
+) -> tuple[dict[str, Any], ConfigSection]:
+    """Return an entry that can be read, for a server that is not started."""
+    unset = {name: "" for name in collect_required_variables(members) if name not in section.environment}
+    readable: dict[str, Any] = {}
+    for key, value in members.items():
+        is_complete = unset.keys().isdisjoint(collect_required_variables(value))
+        if is_complete or key in _PLACEHOLDERS:
+            readable[key] = value if is_complete else _PLACEHOLDERS[key]
+        elif key not in _CHOICE_KEYS:
+            readable[key] = value
+    return readable, ConfigSection(section.path, members, {**unset, **section.environment})
+
+
+def _read_members(name: str, members: Mapping[str, Any], section: ConfigSection) -> ServerConfig:
+    settings = ConfigSection(section.path, members, section.environment).read_settings(ServerConfig)
     return _check_server(ServerConfig(name, **settings), section.path, set(settings))
 
 

@@ -51,6 +51,11 @@ class ServerConfig:
     command: str = setting("", "The program to start, for a server on standard input and output.")
     args: tuple[str, ...] = setting((), "The arguments of the program.", secret=True)
     env: Mapping[str, str] = setting({}, "Environment variables for the program.", secret=True)
+    inherit_env: tuple[str, ...] | None = setting(
+        None,
+        "Names or patterns of the variables that the program inherits from the gateway, besides `PATH`, `HOME` and the "
+        "like; null for `inheritEnv` of `safety`.",
+    )
     cwd: str | None = setting(None, "The working directory of the program.")
     url: str = setting("", "The URL of a server on HTTP.", secret=True)
     headers: Mapping[str, str] = setting({}, "HTTP headers to send with every request.", secret=True)
@@ -86,6 +91,8 @@ class ServerConfig:
         (), "Offer only the tools that match one of these patterns; empty for all."
     )
     tools_blocked: tuple[str, ...] = setting((), "Do not offer the tools that match one of these patterns.")
+    # Why the server cannot be started, for example because of an unset variable.
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +193,11 @@ class SafetyConfig:
         "auto",
         "What to do with a new tool of a server whose tools are known: hold it until you approve it, or trust it. "
         "`auto` holds it if its definition looks hostile or its name is similar to that of a held tool.",
+    )
+    inherit_env: tuple[str, ...] | None = setting(
+        None,
+        "Names or patterns of the environment variables that servers inherit from the gateway, besides `PATH`, `HOME` "
+        "and the like; null for all except `TOOLCRIB_*`.",
     )
 
 

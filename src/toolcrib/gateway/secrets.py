@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -32,13 +33,22 @@ def collect_server_secrets(server: ServerConfig) -> Iterator[str]:
     """Yield the secrets of a server: headers, and variables whose names suggest a secret."""
     yield from server.headers.values()
     yield server.oauth_client_secret
-    yield from (value for name, value in server.env.items() if _SECRET_NAME.search(name))
+    yield from collect_environment_secrets(server.env)
+
+
+def collect_environment_secrets(environment: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values of variables whose names suggest a secret, except paths of files."""
+    for name, value in environment.items():
+        if _SECRET_NAME.search(name) and not value.startswith("/"):
+            yield value
 
 
 def collect_config_secrets(config: GatewayConfig) -> Iterator[str]:
     """Yield all secrets of a configuration."""
     for server in config.servers.values():
         yield from collect_server_secrets(server)
+    # Servers inherit these variables, and may print them.
+    yield from collect_environment_secrets(os.environ)
     yield config.embedding.key
     for upstream in config.llm_gateway.upstreams:
         yield from upstream.api_keys

@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from threading import RLock
 from typing import Any, Final
@@ -16,7 +16,7 @@ from toolcrib.config.parser import read_profile
 from toolcrib.config.settings import AccessProfile, GatewayConfig, ServerConfig
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.fallback import FallbackRanker
-from toolcrib.errors import UnknownProfile
+from toolcrib.errors import InvalidStore, UnknownProfile
 from toolcrib.hub.directory import (
     MAX_DISPLAYED_NAME_CHARS,
     ServerTools,
@@ -34,7 +34,7 @@ from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.lexical.fields import TOOL_FIELDS
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
-from toolcrib.storage.store import ServerManifest, Store, ToolUsage
+from toolcrib.storage.store import MAX_PINS_PER_SERVER, ServerManifest, Store, ToolUsage
 
 FULL_ACCESS: Final = AccessProfile("")
 # Calls and counters are buffered until `flush`, so that requests do not wait for the disk.
@@ -47,6 +47,7 @@ PUBLIC_NAME_FIELDS: Final = replace(
 )
 # Safety events that are remembered to report each of them once.
 MAX_REPORTED_EVENTS: Final = 10_000
+_STORE_NOTICE: Final = "store"
 _log = logging.getLogger(__name__)
 
 
@@ -124,7 +125,7 @@ class Hub:
                 # The server was reconfigured in the meantime; its successor lists for itself.
                 return False
             tools = self._build_server_tools(server, manifest)
-            self.store.put_manifest(server.name, manifest)
+            self._try_to_store(lambda: self.store.put_manifest(server.name, manifest))
             self.forgotten_servers -= {server.name}
             changed = self._server_tools.get(server.name) != tools
             if changed:
@@ -173,10 +174,18 @@ class Hub:
             calls, stats = list(self._calls), self._stats
             self._calls.clear()
             self._stats = {}
-        if calls:
-            self.store.record_calls(calls)
-        if stats:
-            self.store.add_stats(stats)
+        try:
+            if calls:
+                self.store.record_calls(calls)
+                calls = []
+            if stats:
+                self.store.add_stats(stats)
+        except InvalidStore:
+            # Write them at the next flush.
+            with self._lock:
+                self._calls.extendleft(reversed(calls[: MAX_UNWRITTEN_CALLS - len(self._calls)]))
+            self.add_counts(**stats)
+            raise
 
     def close(self) -> None:
         """Flush and close the store."""
@@ -250,11 +259,24 @@ class Hub:
         pins = {} if self.config.safety.changed == "off" else self.store.get_pins(server.name)
         review = review_definitions(self.config.safety, definitions, findings, pins, manifest.seen_at)
         if review.pins:
-            self.store.put_pins(server.name, review.pins)
+            if len(pins.keys() | {pin.tool for pin in review.pins}) > MAX_PINS_PER_SERVER:
+                # Raises an error that says what to do.
+                self.store.put_pins(server.name, review.pins)
+            self._try_to_store(lambda: self.store.put_pins(server.name, review.pins))
             self._revision = self.store.get_revision()
         for event in review.events:
             self._report_event(server, event)
         return review
+
+    def _try_to_store(self, write: Callable[[], None]) -> None:
+        """Write to the store. If that fails, for example because the disk is full, the tools are used anyway."""
+        try:
+            write()
+            self.notices.pop(_STORE_NOTICE, None)
+        except InvalidStore as error:
+            if _STORE_NOTICE not in self.notices:
+                _log.warning("the tools of servers cannot be stored: %s", error)
+            self.notices[_STORE_NOTICE] = f"the tools of servers cannot be stored: {error}"
 
     def _report_event(self, server: ServerConfig, event: SafetyEvent) -> None:
         """Log and count a safety event. Without pins, the same event would be found at every list."""

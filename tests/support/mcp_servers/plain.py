@@ -33,6 +33,7 @@ ARGUMENTS: dict[str, Json] = {
     "touch": {"uri": TEXT},
     "change": {"description": TEXT},
     "pause": {"seconds": {"type": "number"}},
+    "variable": {"name": TEXT},
 }
 ABOUT = {
     "echo": "Give back the text that it was given.",
@@ -160,6 +161,8 @@ def answer(name: str, arguments: Json, params: Json) -> Json:
         return text("x" * arguments["count"])
     if name == "pid":
         return text(str(os.getpid()))
+    if name == "variable":
+        return text(os.environ.get(arguments["name"], "(unset)"))
     if name == "cancelled":
         return text(CANCELLED)
     if name == "wanted":

@@ -26,6 +26,7 @@ from toolcrib.config.settings import (
     ServerConfig,
     ToolSearchConfig,
 )
+from toolcrib.errors import InvalidConfig
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 _STRING = {"type": "string"}
@@ -65,11 +66,12 @@ def check(config_file: str | None, as_json: bool) -> None:
     """Check the configuration and print a summary."""
     used = require_config_path(config_file)
     config = load_config(used)
+    broken = {name: server.problem for name, server in config.servers.items() if server.problem}
     if as_json:
         document = {
             "file": str(used.absolute()),
             "servers": {
-                name: {"transport": server.transport, "enabled": server.enabled}
+                name: {"transport": server.transport, "enabled": server.enabled, "problem": server.problem}
                 for name, server in config.servers.items()
             },
             "profiles": list(config.profiles),
@@ -78,7 +80,7 @@ def check(config_file: str | None, as_json: bool) -> None:
             "notes": list(config.notes),
         }
         print_json(document)
-        return
+        raise SystemExit(1 if broken else 0)
     disabled = sum(not server.enabled for server in config.servers.values())
     counts = (
         f"{format_count(len(config.servers), 'server')} ({disabled} disabled), "
@@ -89,6 +91,9 @@ def check(config_file: str | None, as_json: bool) -> None:
     click.echo(wrap(f"{sanitize(str(used))} is valid: {counts}."))
     for text in config.notes:
         click.echo(wrap(sanitize(text), "  "))
+    if broken:
+        problems = "; ".join(f"{name} cannot be started: {problem}" for name, problem in broken.items())
+        raise InvalidConfig(problems)
 
 
 @command.command("schema")

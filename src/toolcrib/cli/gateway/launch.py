@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 from dataclasses import replace
 from importlib.util import find_spec
@@ -42,11 +41,9 @@ def load_config_or_demo(config_file: str | None) -> GatewayConfig:
 
 def build_demo_config() -> GatewayConfig:
     """Return a configuration with the demo server and a store in memory."""
-    # Servers do not inherit the environment, but the demo server must find the package.
-    env = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     args = ("-m", "toolcrib.demo")
     # A long timeout for slow machines, because the user cannot configure it.
-    demo = ServerConfig("demo", command=sys.executable, args=args, env=env, connect_seconds=300)
+    demo = ServerConfig("demo", command=sys.executable, args=args, connect_seconds=300)
     return GatewayConfig(servers={"demo": demo}, store="sqlite://")
 
 

@@ -151,7 +151,7 @@ def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment:
     before = path.read_bytes() if path.is_file() else None
     text = "{}\n" if before is None else read_json_file(path, InvalidConfig, EXPECTED_CONTENT).text
     document = parse_jsonc(str(path), text)
-    parse_document(document, path, environment, allow_unset_variables=True)
+    parse_document(document, path, environment)
     key = VSCODE_SERVERS_KEY if VSCODE_SERVERS_KEY in document.value else SERVERS_KEY
     target = ClientFile("vscode", path, (key,))
     entries = dict(parse_servers(target, text))
@@ -172,7 +172,7 @@ def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment:
     if parse_servers(target, text) != entries:
         raise InvalidConfig(f"{path}: its layout cannot be edited; add the servers by hand")
     edited = parse_jsonc(str(path), text)
-    parse_document(edited, path, environment, allow_unset_variables=True)
+    parse_document(edited, path, environment)
     return ImportPlan(path, before, encode_like(before, text), tuple(imported))
 
 

@@ -39,14 +39,25 @@ EXIT_1 = "its program ended with exit code 1"
         (NPX, "npm error code E404", "no such package"),
         (NPX, "getaddrinfo EAI_AGAIN registry.example", "could not reach the network"),
         (NPX, "Error: Cannot find module 'left-pad'", "install left-pad in"),
-        (NPX, "Error: GITHUB_TOKEN is required", '"env": {"GITHUB_TOKEN": "${GITHUB_TOKEN}"}'),
+        (NPX, "Error: GITHUB_TOKEN is required", "it requires GITHUB_TOKEN: set this variable"),
         (NPX, "Please set the API_KEY environment variable", "it requires API_KEY"),
+        (PYTHON, "KeyError: 'SLACK_BOT_TOKEN'", "it requires SLACK_BOT_TOKEN"),
+        (NPX, "Error: environment variable TOKEN is undefined", "it requires TOKEN"),
+        (NPX, "expected NOTION_KEY to be set", "it requires NOTION_KEY"),
+        (
+            ServerConfig("strict", command="npx", inherit_env=("A_*",)),
+            "HELD_BACK_KEY is not set",
+            'HELD_BACK_KEY, which is set but not passed on: add it to "inheritEnv"',
+        ),
         (NPX, "401 Unauthorized", "renew the one in its `env`"),
         (PYTHON, "usage: old [-h] --path PATH", "it requires other arguments"),
         (PYTHON, "Segmentation fault", "run its command by hand"),
     ],
 )
-def test_stderr_determines_the_fix(server: ServerConfig, stderr: str, fix: str) -> None:
+def test_stderr_determines_the_fix(
+    server: ServerConfig, stderr: str, fix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELD_BACK_KEY", "1")
     error = f"{EXIT_1}; last line on stderr: {stderr}"
     finding = diagnose_server(server, error, ["Traceback:", stderr])
     assert finding.severity == "error"

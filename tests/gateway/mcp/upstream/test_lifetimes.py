@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,9 +13,11 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from tests.gateway.mcp.harness import (
     DEFAULT,
+    STATELESS,
     build_config,
     call_text,
     connect_client,
@@ -22,10 +27,14 @@ from tests.gateway.mcp.harness import (
     script_server,
     wait_until,
 )
-from toolcrib.config.settings import GatewayConfig, SafetyConfig, ServerConfig
+from toolcrib.config.parser import parse_config
+from toolcrib.config.settings import AccessProfile, GatewayConfig, SafetyConfig, ServerConfig
+from toolcrib.errors import InvalidStore
 from toolcrib.gateway.mcp import gateway as gateways
+from toolcrib.gateway.mcp.admin.api import list_problems, list_server_status
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream import pool, stdio, supervisor
+from toolcrib.storage import open_store
 
 pytestmark = pytest.mark.anyio
 
@@ -186,3 +195,96 @@ async def test_calls_are_counted_and_stored(tmp_path: Path) -> None:
         assert (usage["zoo___echo"].calls, usage["zoo___echo"].failures) == (3, 0)
         assert (usage["zoo___fail"].calls, usage["zoo___fail"].failures) == (1, 1)
         assert router.hub.get_stats()["searches"] == 1
+
+
+@pytest.mark.parametrize(
+    ("inherited", "expected"),
+    [
+        (None, {"USER_TOKEN": "abc", "OTHER": "x", "TOOLCRIB_KEY": "(unset)", "OWN": "1"}),
+        (("USER_*",), {"USER_TOKEN": "abc", "OTHER": "(unset)", "TOOLCRIB_KEY": "(unset)", "OWN": "1"}),
+        ((), {"USER_TOKEN": "(unset)", "OTHER": "(unset)", "TOOLCRIB_KEY": "(unset)", "OWN": "1"}),
+    ],
+    ids=["all", "some", "none"],
+)
+async def test_server_inherits_the_environment_of_the_user(
+    inherited: Any, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"USER_TOKEN": "abc", "OTHER": "x", "TOOLCRIB_KEY": "secret"}.items():
+        monkeypatch.setenv(name, value)
+    zoo = plain_server("zoo", ["variable"], given={"inherit_env": inherited, "env": {"OWN": "1"}})
+    async with gateway(build_config(zoo)) as router, connect_client(router) as connected:
+        found = {name: await call_text(connected, "zoo___variable", {"name": name}) for name in expected}
+        assert await call_text(connected, "zoo___variable", {"name": "PATH"}) == os.environ["PATH"]
+    assert found == expected
+
+
+async def test_server_with_an_unset_variable_does_not_stop_the_others() -> None:
+    good = plain_server("good", ["echo"])
+    entries = {
+        "good": {"command": good.command, "args": list(good.args)},
+        "needy": {"command": "x", "env": {"T": "${NOT_SET_ANYWHERE}"}, "callSeconds": "${NEITHER_THIS}"},
+        "remote": {"url": "https://${NOT_SET_ANYWHERE}.example.com"},
+    }
+    config = replace(parse_config({"mcpServers": entries}, {}), store="sqlite://")
+    async with gateway(config) as router, connect_client(router) as connected:
+        assert await call_text(connected, "good___echo", {"text": "fine"}) == "fine"
+        text = await call_text(connected, "search_tools", {"query": "play the trombone"})
+        called = await call_text(connected, "needy___echo")
+        status = {one["name"]: one["trouble"] for one in list_server_status(router, router.hub.get_view())}
+    for name in ("needy", "remote"):
+        assert f"The tools of {name} are not known yet: the environment variable N" in text
+        assert "_ANYWHERE is not set" in status[name] or "NEITHER_THIS is not set" in status[name]
+    assert "is not set" in called
+
+
+async def test_full_disk_does_not_stop_servers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    config = stored_config(tmp_path, plain_server("zoo", ["echo"]))
+    open_store(config.store).close()
+    with sqlite3.connect(tmp_path / "crib.db") as database:
+        for table in ("manifests", "pins", "usage", "counters"):
+            full = "SELECT RAISE(FAIL, 'database or disk is full')"
+            database.execute(f"CREATE TRIGGER full_{table} BEFORE INSERT ON {table} BEGIN {full}; END")
+    database.close()
+    async with gateway(config) as router, connect_client(router, "legacy") as connected:
+        assert await call_text(connected, "zoo___echo", {"text": "fine"}) == "fine"
+        assert "the disk is full" in "".join(list_problems(router, router.hub.get_view()))
+        with sqlite3.connect(tmp_path / "crib.db") as database:
+            for table in ("manifests", "pins", "usage", "counters"):
+                database.execute(f"DROP TRIGGER full_{table}")
+        database.close()
+        # Nothing that happened meanwhile is lost.
+        await wait_until(lambda: router.hub.store.get_usage().get("zoo___echo"))
+    assert "the disk is full" in caplog.text
+
+
+async def test_paths_of_this_machine_are_not_sent_to_clients(tmp_path: Path) -> None:
+    missing = tmp_path / "no" / "such" / "server.py"
+    bad = ServerConfig("bad", command=sys.executable, args=(str(missing),))
+    worse = ServerConfig("worse", command=sys.executable, cwd=str(Path(__file__)))
+    profiles = (AccessProfile("guest"),)
+    async with gateway(build_config(bad, worse, profiles=profiles)) as router, connect_client(router) as connected:
+        text = await call_text(connected, "search_tools", {"query": "play the trombone"})
+        called = await call_text(connected, "bad___echo")
+        guest = list_server_status(router, router.hub.get_view("guest"))
+        operator = list_server_status(router, router.hub.get_view())
+    for seen in (text, called, str(guest)):
+        assert str(tmp_path) not in seen
+        assert "…/server.py" in seen
+        assert str(Path(__file__).parent) not in seen
+    assert str(missing) in operator[0]["trouble"]
+
+
+@pytest.mark.parametrize("revision", ["legacy", STATELESS])
+async def test_internal_error_is_logged_and_its_text_is_not_sent(
+    revision: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gateway(build_config(plain_server("zoo"))) as router, connect_client(router, revision) as connected:
+
+        def fail(*args: Any) -> Any:
+            raise InvalidStore("/home/somebody/toolcrib.db: the file is damaged")
+
+        monkeypatch.setattr(router.hub, "get_view", fail)
+        with pytest.raises(MCPError, match="its log says why") as caught:
+            await connected.list_tools()
+    assert "somebody" not in str(caught.value)
+    assert "/home/somebody/toolcrib.db" in caplog.text

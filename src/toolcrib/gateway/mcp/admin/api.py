@@ -120,5 +120,5 @@ def _server_status(upstream: UpstreamServer, tools: ServerTools, view: AccessVie
         "faults": list(tools.problems) if may_see_problems else [],
         "altered": list(tools.repaired_tools) if may_see_problems else [],
         "calls": upstream.call_count,
-        "trouble": "" if upstream.connection else upstream.error,
+        "trouble": "" if upstream.connection else upstream.public_error if view.profile.name else upstream.error,
     }

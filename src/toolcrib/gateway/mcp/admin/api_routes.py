@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,10 +15,11 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolcrib.errors import InvalidLimit, InvalidQuery, RequestFailed, ToolcribError, UnknownTool
+from toolcrib.errors import InvalidLimit, InvalidQuery, InvalidStore, RequestFailed, ToolcribError, UnknownTool
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.view import AccessView
 
+_log = logging.getLogger(__name__)
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 
 
@@ -70,6 +72,10 @@ class ApiRoutes:
                 return _render_error(str(error), error.status)
             except UnknownTool as error:
                 return _render_error(str(error), 404)
+            except InvalidStore as error:
+                # The error contains the path of the store.
+                _log.warning("%s failed: %s", request.url.path, error)
+                return _render_error("the store of the gateway cannot be used; its log says why", 503)
             except ToolcribError as error:
                 return _render_error(str(error), 400)
             if isinstance(content, Response):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ import httpx2
 from toolcrib.config.checks import ConfigFinding, Severity
 from toolcrib.config.settings import GatewayConfig, ServerConfig
 from toolcrib.core.token_count import count_tool_tokens
+from toolcrib.gateway.mcp.upstream.connection import is_inherited
 from toolcrib.gateway.mcp.upstream.login import fetch_ping_status
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart, UpstreamPool
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
@@ -40,10 +42,15 @@ _UNKNOWN_PACKAGE_ERROR = re.compile(
 )
 _NETWORK_ERROR = re.compile(r"ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|Temporary failure in name|dns error")
 _MISSING_MODULE_ERROR = re.compile(r"No module named '([\w.]+)'|Cannot find (?:module|package) '([^']{1,200})'")
+_VARIABLE = r"\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b"
+_MISSING = (
+    r"(?i:required|missing|not (?:set|found|defined|specified|provided|configured)|must be|to be set|provide|"
+    r"undefined|unset|empty)"
+)
 _MISSING_VARIABLE_ERROR = re.compile(
-    r"(?i)\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b[^\n]{0,80}"
-    r"(?:required|missing|not set|not found|must be|provide|undefined|unset|empty)"
-    r"|(?:required|missing|must (?:be )?set|provide|set the)[^\n]{0,80}?\b([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)\b"
+    rf"KeyError: '([A-Z][A-Z0-9_]+)'|(?i:environment variable|env var)s?:? ['\"`]?([A-Z][A-Z0-9_]{{2,}})\b"
+    rf"|{_VARIABLE}[^\n]{{0,80}}?{_MISSING}"
+    rf"|(?:{_MISSING}|(?i:set the|please set|export))[^\n]{{0,80}}?{_VARIABLE}"
 )
 _CREDENTIAL_ERROR = re.compile(r"(?i)\b(?:unauthori[sz]ed|forbidden|invalid (?:api[ _-]?key|token)|401|403)\b")
 _USAGE_ERROR = re.compile(r"(?im)^\s*usage:|the following arguments are required|missing argument")
@@ -222,7 +229,7 @@ def diagnose_server(
         _check_http_status(server, http_status)
         or _check_python_sdk(server, stderr)
         or _check_packages(server, stderr)
-        or _check_settings(stderr)
+        or _check_settings(server, stderr)
         or _suggest_default_fix(server, error)
     )
     problem = f"it does not start: {error[:MAX_QUOTED_CHARS]}"
@@ -275,10 +282,12 @@ def _check_packages(server: ServerConfig, stderr: str) -> str:
     return ""
 
 
-def _check_settings(stderr: str) -> str:
+def _check_settings(server: ServerConfig, stderr: str) -> str:
     if match := _MISSING_VARIABLE_ERROR.search(stderr):
-        name = match[1] or match[2]
-        return f'it requires {name}: "env": {{"{name}": "${{{name}}}"}}, and set that variable'
+        name = next(filter(None, match.groups()))
+        if name in os.environ and not is_inherited(server, name):
+            return f'it requires {name}, which is set but not passed on: add it to "inheritEnv"'
+        return f'it requires {name}: set this variable before you start the gateway, or add it to its "env"'
     if _CREDENTIAL_ERROR.search(stderr):
         return "its token or key was rejected; renew the one in its `env`"
     if _USAGE_ERROR.search(stderr):

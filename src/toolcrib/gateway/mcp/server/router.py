@@ -6,6 +6,7 @@ dicts, because its models drop fields that they do not know.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
@@ -40,6 +41,7 @@ from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection
 from toolcrib.hub.hub import Hub
 
+INTERNAL_ERROR_TEXT: Final = "the gateway failed to handle this request; its log says why"
 # A client that does not accept a notification within this time no longer reads.
 NOTIFY_TIMEOUT_SECONDS: Final = 5.0
 MAX_PENDING_NOTIFICATIONS: Final = 16
@@ -56,6 +58,9 @@ _CACHEABLE_METHODS: Final = frozenset(
 )
 Handler = Callable[[ConnectedClient, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 GetProfile = Callable[[RequestContext], str | None]
+
+
+_log = logging.getLogger(__name__)
 
 
 class _SdkServer(Server[Any]):
@@ -158,6 +163,12 @@ class McpRouter:
             if ctx.method == "tools/call":
                 self.activity.record_refusal(ConnectedClient(ctx, profile), params, error)
             raise MCPError(INVALID_PARAMS, str(error)) from None
+        except MCPError:
+            raise
+        except Exception:
+            # The SDK would send the text of the exception, which may contain paths, to some clients.
+            _log.exception("%s failed", ctx.method)
+            raise MCPError(types.INTERNAL_ERROR, INTERNAL_ERROR_TEXT) from None
         stamped = _stamp_result(ctx.method, handler_result, is_stateless=client.is_stateless)
         await self.activity.record_response(client, ctx.method, params, stamped, started)
         return stamped

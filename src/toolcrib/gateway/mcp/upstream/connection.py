@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,13 +16,14 @@ import anyio
 import httpx2
 import mcp_types as types
 from mcp.client.sse import sse_client
+from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 
 from toolcrib import __version__
 from toolcrib.config.settings import ServerConfig
-from toolcrib.errors import ServerUnavailable
+from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, EndlessMessage, RepairedStream
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
 from toolcrib.gateway.mcp.upstream.sdk import (
@@ -32,6 +36,8 @@ from toolcrib.gateway.mcp.upstream.sdk import (
 from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES, StderrTail, run_child_process
 
 CLIENT_INFO: Final = types.Implementation(name="toolcrib", version=__version__)
+# A path of at least two folders on this machine, but not the path of a URL.
+_ABSOLUTE_PATH: Final = re.compile(r"(?<![\w:/.~-])(?:[A-Za-z]:|~)?(?:[/\\][\w.@+ -]*[\w.@+-])+[/\\]([\w.@+-]+)")
 MAX_PAGES: Final = 1_000
 MAX_LIST_ENTRIES: Final = 100_000
 
@@ -191,7 +197,7 @@ def _open_transport(
     if server.transport == "stdio":
         return run_child_process(
             [server.command, *server.args],
-            env=server.env,
+            env=build_environment(server, os.environ),
             cwd=server.cwd,
             max_message_bytes=_max_message_bytes(server),
             stderr_tail=stderr_tail,
@@ -207,6 +213,21 @@ async def _open_sse(server: ServerConfig, watch: _HttpStatusWatch) -> AsyncItera
         server.url, dict(server.headers), server.connect_seconds, _read_timeout_seconds(server), auth=watch.auth
     ) as (read, write):
         yield RepairedStream(read), write
+
+
+def build_environment(server: ServerConfig, inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a program: what it inherits from the gateway, and its own `env`."""
+    names = [name for name in inherited if is_inherited(server, name)]
+    # Without a fixed seed, Python servers that join a set would change their descriptions.
+    return {"PYTHONHASHSEED": "0", **get_default_environment(), **{n: inherited[n] for n in names}, **server.env}
+
+
+def is_inherited(server: ServerConfig, name: str) -> bool:
+    """Return whether a program inherits a variable, besides `PATH`, `HOME` and the like."""
+    if server.inherit_env is None:
+        # Keys of the gateway itself are none of a server's business.
+        return not name.upper().startswith("TOOLCRIB_")
+    return any(fnmatchcase(name, pattern) for pattern in server.inherit_env)
 
 
 def _max_message_bytes(server: ServerConfig) -> int:
@@ -289,6 +310,8 @@ def describe_error(error: BaseException) -> str:
         return "it did not answer in time; raise `connectSeconds` if it is slow"
     if isinstance(error, ServerUnavailable):
         return str(error)
+    if isinstance(error, InvalidStore):
+        return "the store of the gateway cannot be used; the log says why"
     if isinstance(error, EndlessMessage):
         return "it sent a message without an end"
     if isinstance(error, httpx2.HTTPStatusError):
@@ -299,7 +322,14 @@ def describe_error(error: BaseException) -> str:
         if error.error.message == CONNECTION_CLOSED_MESSAGE:
             return "its connection ended"
         return f"it answered with an error: {error.error.message[:200]}"
+    if isinstance(error, OSError):
+        return f"it cannot be started or reached ({error.strerror or type(error).__name__})"
     return f"an unexpected error ({type(error).__name__}: {str(error)[:200]})"
+
+
+def hide_folders(text: str) -> str:
+    """Return a text in which absolute paths are reduced to the name of the file."""
+    return _ABSOLUTE_PATH.sub(lambda match: f"…/{match[1]}", text)
 
 
 def describe_exit(exit_code: int) -> str:

@@ -124,14 +124,14 @@ class UpstreamPool:
     def unreachable_servers(self) -> dict[str, str]:
         """Return the error of each server that cannot be reached."""
         return {
-            name: upstream.error
+            name: upstream.public_error
             for name, upstream in list(self.servers.items())
             if upstream.connection is None and upstream.error
         }
 
     def unlisted_servers(self) -> dict[str, str]:
         """Return the error of each server whose tools are unknown; it is empty while one starts."""
-        return {name: upstream.error for name, upstream in list(self.servers.items()) if not upstream.is_listed}
+        return {name: upstream.public_error for name, upstream in list(self.servers.items()) if not upstream.is_listed}
 
     async def wait_until_listed(self, names: Iterable[str]) -> None:
         """Wait until these servers have listed their tools or failed, in the first seconds only."""

@@ -19,7 +19,6 @@ from typing import Final
 import anyio
 import anyio.abc
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 
 from toolcrib.gateway.mcp.upstream.messages import MessageBuffer
@@ -80,13 +79,7 @@ async def run_child_process(
 ) -> AsyncIterator[MessageStreams]:
     """Start a server and yield its message streams; stop it and its children at the end."""
     stderr_tail.exit_code = None
-    opening = anyio.open_process(
-        command,
-        # Without a fixed seed, Python servers that join a set would change their descriptions.
-        env={"PYTHONHASHSEED": "0", **get_default_environment(), **env},
-        cwd=cwd,
-        start_new_session=sys.platform != "win32",
-    )
+    opening = anyio.open_process(command, env=env, cwd=cwd, start_new_session=sys.platform != "win32")
     process = await start_process(opening)
     # No await before the tasks start: a cancellation there would leave the child running.
     received, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)

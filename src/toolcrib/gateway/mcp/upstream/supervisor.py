@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,9 +26,15 @@ from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
 
 from toolcrib.config.settings import ServerConfig
 from toolcrib.core import prompts
-from toolcrib.errors import ServerUnavailable, ToolcribError
+from toolcrib.errors import InvalidStore, ServerUnavailable, ToolcribError
 from toolcrib.gateway.logs import Redactor
-from toolcrib.gateway.mcp.upstream.connection import UpstreamConnection, describe_error, describe_exit, open_connection
+from toolcrib.gateway.mcp.upstream.connection import (
+    UpstreamConnection,
+    describe_error,
+    describe_exit,
+    hide_folders,
+    open_connection,
+)
 from toolcrib.gateway.mcp.upstream.health import HealthMonitor
 from toolcrib.gateway.mcp.upstream.in_flight import InFlightCall, InFlightCaller, InFlightCalls
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable
@@ -39,7 +46,7 @@ from toolcrib.gateway.mcp.upstream.subscriptions import (
     Subscriptions,
     SubscriptionSync,
 )
-from toolcrib.gateway.secrets import collect_server_secrets
+from toolcrib.gateway.secrets import collect_environment_secrets, collect_server_secrets
 from toolcrib.hub.directory import MAX_DEFINITION_BYTES, exceeds_size
 
 UpstreamState = Literal["configured", "known", "started", "in use"]
@@ -102,7 +109,7 @@ class UpstreamServer:
     def __post_init__(self) -> None:
         server_log = logging.getLogger(f"{__name__}.{self.config.name}")
         # Error messages reach clients, and a server may print its secrets.
-        self._redact = Redactor(collect_server_secrets(self.config))
+        self._redact = Redactor([*collect_server_secrets(self.config), *collect_environment_secrets(os.environ)])
         self.stderr_tail = StderrTail(lambda line: server_log.info("%s", self._redact(line)))
         self.in_flight = InFlightCalls()
         self._last_used = time.monotonic()
@@ -136,9 +143,14 @@ class UpstreamServer:
         return "known" if self.is_listed else "configured"
 
     @property
+    def public_error(self) -> str:
+        """The error for clients, who must not learn the folders of this machine."""
+        return hide_folders(self.error)
+
+    @property
     def is_lazy(self) -> bool:
         """Whether the server starts on demand. Its tools must be listed once before that."""
-        return self.config.start == "lazy" and self.is_listed
+        return self.config.start == "lazy" and self.is_listed and not self.config.problem
 
     @property
     def is_start_finished(self) -> bool:
@@ -147,6 +159,9 @@ class UpstreamServer:
 
     async def run(self) -> None:
         """Supervise the server until cancelled."""
+        if self.config.problem:
+            self._record_failure(ServerUnavailable(self.config.problem))
+            await anyio.sleep_forever()
         while True:
             if self.is_lazy and not self._start_requested.is_set():
                 self.is_stopped = True
@@ -230,7 +245,7 @@ class UpstreamServer:
             while self.connection is None and self.failures <= allowed:
                 await self._attempt_finished.wait()
         if self.connection is None:
-            raise ServerUnavailable(f"{self.name} is not reachable: {self.error or 'it is still starting'}")
+            raise ServerUnavailable(f"{self.name} is not reachable: {self.public_error or 'it is still starting'}")
         return self.connection
 
     def relist(self) -> None:
@@ -319,6 +334,8 @@ class UpstreamServer:
         self.recent_failures = 1 if was_stable else self.recent_failures + 1
         exit_code = self.stderr_tail.exit_code
         reason = describe_error(error) if exit_code is None else describe_exit(exit_code)
+        if isinstance(error, InvalidStore):
+            _log.warning("%s: %s", self.name, error)
         # Older lines on stderr are unrelated to the failure.
         since = self._attempt_started
         if self._was_connected:
