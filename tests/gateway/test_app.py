@@ -162,7 +162,8 @@ def test_responses_match_the_openapi_description(gateway: GatewayProcess) -> Non
     assert described["openapi"] == "3.1.0"
     tool = "office___draft_letter"
     for path, operations in described["paths"].items():
-        if "get" not in operations:
+        # An entry needs an id, and a stream does not end; they have their own tests.
+        if "get" not in operations or "{id}" in path or path.endswith("/stream"):
             continue
         asked = path.replace("{name}", tool if "/tools/" in path else "office")
         if path.startswith("/api/search"):

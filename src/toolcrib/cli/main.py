@@ -18,6 +18,7 @@ from toolcrib.errors import ToolcribError
 # that `toolcrib --help` does not import all commands; a test compares them.
 _COMMANDS = {
     "approve": ("toolcrib.cli.gateway.approve", "List changed tools and approve them."),
+    "audit": ("toolcrib.cli.gateway.audit", "Print the audit log: who searched, called and changed what."),
     "config": ("toolcrib.cli.gateway.config", "Find, check and describe toolcrib.json."),
     "demo": ("toolcrib.cli.catalog.demo", "Show tool search on a small catalog."),
     "doctor": ("toolcrib.cli.gateway.doctor", "Find problems in toolcrib.json and suggest fixes."),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -17,14 +17,21 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Send
 
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import ANONYMOUS, Authenticator
 from toolcrib.gateway.browser_sessions import BrowserSessions
+from toolcrib.gateway.keys import KeyRing
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
 from toolcrib.gateway.llm.routes import build_llm_routes
 from toolcrib.gateway.login import LoginApi
-from toolcrib.gateway.mcp.admin.api import AdminApi, list_problems
+from toolcrib.gateway.mcp.admin.access_api import add_access_routes
+from toolcrib.gateway.mcp.admin.activity_api import add_activity_routes
+from toolcrib.gateway.mcp.admin.api import add_admin_routes, list_problems
+from toolcrib.gateway.mcp.admin.api_routes import ApiRoutes
+from toolcrib.gateway.mcp.admin.llm_api import add_llm_routes
 from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
+from toolcrib.gateway.mcp.admin.overview_api import add_overview_routes
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.http import McpEndpoint, get_request_profile
 from toolcrib.gateway.mcp.server.router import McpRouter
@@ -44,29 +51,44 @@ def build_http_app(
 ) -> SecurityMiddleware:
     """Return the application of `toolcrib serve`. Browsers need `pages`, the console's, and `sessions`."""
     metrics = MetricsRegistry()
-    # The keys change with the configuration.
-    auth = Authenticator(lambda: hub.config.auth.keys, sessions)
-    login = LoginApi(sessions, auth.get_keys).routes() if sessions else []
-    app = build_unprotected_app(hub, metrics, on_started, [*login, *pages])
+    recording = Recording(AuditLog(hub), KeyRing(hub))
+    # The keys change with the configuration, and at run time.
+    auth = Authenticator(recording.keys.get_keys, sessions)
+    login = LoginApi(sessions, auth.get_keys, recording.audit).routes() if sessions else []
+    app = build_unprotected_app(hub, metrics, on_started, [*login, *pages], recording)
     return SecurityMiddleware(app, hub.config.http, auth, metrics=metrics)
 
 
+class Recording(NamedTuple):
+    """The audit log and the keys of an application."""
+
+    audit: AuditLog
+    keys: KeyRing
+
+
 def build_unprotected_app(
-    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None = None, pages: Sequence[BaseRoute] = ()
+    hub: Hub,
+    metrics: MetricsRegistry,
+    on_started: OnServerStart | None = None,
+    pages: Sequence[BaseRoute] = (),
+    recording: Recording | None = None,
 ) -> ASGIApp:
     """Return the application without authentication and limits."""
-    return _SessionOwnerMiddleware(_build_starlette_app(hub, metrics, on_started, pages))
+    recording = recording or Recording(AuditLog(hub), KeyRing(hub))
+    return _PrincipalMiddleware(_build_starlette_app(hub, metrics, on_started, pages, recording), recording.keys)
 
 
-class _SessionOwnerMiddleware:
-    """Passes the principal to the MCP SDK, so that only the owner of a session can use it."""
+class _PrincipalMiddleware:
+    """Counts the use of keys, and passes the principal to the MCP SDK: only the owner of a session can use it."""
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         self._app = app
+        self._keys = keys
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         principal = scope.get("state", {}).get("principal")
         if principal is not None and principal is not ANONYMOUS:
+            self._keys.count_use(principal)
             owner = f"{principal.name} {principal.profile or ''}"
             token = AccessToken(token="", client_id=owner, scopes=[])
             scope["user"] = AuthenticatedUser(token)
@@ -74,21 +96,27 @@ class _SessionOwnerMiddleware:
 
 
 def _build_starlette_app(
-    hub: Hub, metrics: MetricsRegistry, on_started: OnServerStart | None, pages: Sequence[BaseRoute]
+    hub: Hub,
+    metrics: MetricsRegistry,
+    on_started: OnServerStart | None,
+    pages: Sequence[BaseRoute],
+    recording: Recording,
 ) -> Starlette:
+    audit, keys = recording
+    audit.before_flush.append(keys.flush)
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
     gateway_metrics = GatewayMetrics(metrics)
     llm_gateway = LlmGateway(
         lambda: hub.config.llm_gateway,
-        get_switches=lambda: {key.name: key.tool_search for key in hub.config.auth.keys if key.tool_search},
+        get_switches=lambda: {key.name: key.tool_search for key in keys.get_keys() if key.tool_search},
         max_body_bytes=hub.config.http.max_body_bytes,
         on_request=_build_request_counter(hub, metrics),
     )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with run_gateway(hub, get_request_profile, on_started) as router, _open(llm_gateway):
+        async with run_gateway(hub, get_request_profile, on_started, audit) as router, _open(llm_gateway):
             endpoint = McpEndpoint(router, hub.config.http)
             routers.append(router)
             async with endpoint.run():
@@ -98,7 +126,7 @@ def _build_starlette_app(
     async def health(request: Request) -> JSONResponse:
         # Anonymous clients of a gateway with keys see the status but not the reasons.
         principal = request.scope.get("state", {}).get("principal")
-        is_restricted = hub.config.auth.keys and principal in (None, ANONYMOUS)
+        is_restricted = keys.get_keys() and principal in (None, ANONYMOUS)
         view = hub.get_view(getattr(principal, "profile", None))
         problems = await anyio.to_thread.run_sync(list_problems, routers[0], view)
         return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
@@ -114,12 +142,17 @@ def _build_starlette_app(
     async def openapi(request: Request) -> JSONResponse:
         return JSONResponse(load_openapi("admin"))
 
-    api = AdminApi(lambda: routers[0])
+    api = ApiRoutes(lambda: routers[0])
+    add_admin_routes(api)
+    add_overview_routes(api)
+    add_activity_routes(api)
+    add_access_routes(api, hub, keys)
+    add_llm_routes(api)
     routes: list[BaseRoute] = [
         Route("/health", health),
         Route("/metrics", prometheus),
         Route("/openapi.json", openapi),
-        *api.routes(),
+        *api.routes,
         *build_llm_routes(llm_gateway),
         *pages,
     ]

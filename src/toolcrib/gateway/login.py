@@ -6,14 +6,17 @@ import json
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
+import anyio
 from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolcrib.config.settings import ApiKey
+from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import LOGIN_PATH, MAX_KEY_CHARS, Principal, find_key
 from toolcrib.gateway.browser_sessions import BROWSER_SESSION_SECONDS, COOKIE_NAME, BrowserSessions
+from toolcrib.storage.audit import AuditOutcome, AuditRow
 
 _WRONG_KEY: Final = "this key is not valid; check `auth.keys` in toolcrib.json"
 _USED_LINK: Final = "this link has expired or was used before; log in with a key, or restart `toolcrib serve`"
@@ -22,9 +25,10 @@ _USED_LINK: Final = "this link has expired or was used before; log in with a key
 class LoginApi:
     """Handles `/api/login`, `/api/logout` and `/api/session`."""
 
-    def __init__(self, sessions: BrowserSessions, get_keys: Callable[[], Collection[ApiKey]]) -> None:
+    def __init__(self, sessions: BrowserSessions, get_keys: Callable[[], Collection[ApiKey]], audit: AuditLog) -> None:
         self._sessions = sessions
         self._get_keys = get_keys
+        self._audit = audit
 
     def routes(self) -> list[Route]:
         """Return the routes."""
@@ -39,14 +43,17 @@ class LoginApi:
         link, key = body.get("link"), body.get("key")
         if isinstance(link, str) and link:
             if not self._sessions.redeem_link(link):
+                self._record_refusal(request, _USED_LINK)
                 return JSONResponse({"error": _USED_LINK}, 401)
-            key_hash = ""
+            key_hash, name = "", "login link"
         else:
             secret = key.strip().encode("utf-8", "surrogatepass") if isinstance(key, str) else b""
             found = find_key(self._get_keys(), secret) if 0 < len(secret) <= MAX_KEY_CHARS else None
             if found is None:
+                self._record_refusal(request, _WRONG_KEY)
                 return JSONResponse({"error": _WRONG_KEY}, 401)
-            key_hash = found.hash
+            key_hash, name = found.hash, found.name
+        await anyio.to_thread.run_sync(self._audit.record_change, _build_row(request, "ok", key=name))
         response = JSONResponse({"loggedIn": True})
         response.set_cookie(
             COOKIE_NAME,
@@ -57,6 +64,10 @@ class LoginApi:
             secure=request.url.scheme == "https",
         )
         return response
+
+    def _record_refusal(self, request: Request, error: str) -> None:
+        # Buffered, because anyone can send wrong keys, and the disk should not wait for them.
+        self._audit.record(_build_row(request, "refused", details={"error": error}))
 
     async def _log_out(self, request: Request) -> Response:
         session = _get_principal(request).session
@@ -79,6 +90,11 @@ class LoginApi:
                 "canLogOut": bool(principal.session),
             }
         )
+
+
+def _build_row(request: Request, outcome: AuditOutcome, **fields: Any) -> AuditRow:
+    request_id = request.scope.get("state", {}).get("request_id", "")
+    return AuditRow("login", outcome, client="console", request_id=request_id, **fields)
 
 
 def _get_principal(request: Request) -> Principal:

@@ -84,6 +84,19 @@ class AuditFilter:
     before: int | None = None
     after: int | None = None
 
+    def matches(self, row: AuditRow) -> bool:
+        """Return whether a row has the fields of this filter. Times and ids are not compared."""
+        exact = (
+            (self.action, row.action),
+            (self.outcome, row.outcome),
+            (self.session, row.session),
+            (self.server, row.server),
+        )
+        parts = ((self.key, row.key), (self.client, row.client), (self.tool, row.tool))
+        return all(not wanted or wanted == value for wanted, value in exact) and all(
+            wanted.lower() in value.lower() for wanted, value in parts
+        )
+
     def to_condition(self) -> tuple[str, list[object]]:
         """Return an SQL condition with its values."""
         exact = {"action": self.action, "outcome": self.outcome, "session": self.session, "server": self.server}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 from toolcrib.safety.pinning import Pin, render_definition_diff
 from toolcrib.safety.scan import scan_definition
 from toolcrib.storage import open_store
+from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.store import Store
 
 _MAX_LISTED_NAMES: Final = 12
@@ -77,13 +80,14 @@ def command(
     github___create_issue, or of a server, which approves all its tools. A running gateway applies
     approvals automatically.
     """
-    with _open_existing_store(url or _find_store_url(config_file)) as store:
+    with open_existing_store(url or find_store_url(config_file)) as store:
         # Check every name first, so that an unknown name changes nothing.
         pending = [tool for tool in list_pending_tools(store) if tool.server != forget]
         selected = pending if approve_all else _select(pending, names)
         if forget is not None:
             _forget(store, forget)
         approved = [tool for tool in selected if tool.approve(store)]
+        _record_changes(store, approved, forget)
     missed = [tool.id for tool in selected if tool not in approved]
     remaining = [tool for tool in pending if tool not in approved]
     if as_json:
@@ -106,13 +110,14 @@ def command(
         )
 
 
-def _find_store_url(config_file: str | None) -> str:
+def find_store_url(config_file: str | None) -> str:
+    """Return the URL of the configured store."""
     path = find_config_path(config_file)
     return resolve_store_url(load_config(path) if path is not None else GatewayConfig())
 
 
 @contextmanager
-def _open_existing_store(url: str) -> Iterator[Store]:
+def open_existing_store(url: str) -> Iterator[Store]:
     """Open a store. A SQLite file that does not exist is an error, because it would be empty."""
     path = Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()
     if url.startswith(_SQLITE_PREFIX) and not path.exists():
@@ -122,6 +127,28 @@ def _open_existing_store(url: str) -> Iterator[Store]:
         yield store
     finally:
         store.close()
+
+
+def _record_changes(store: Store, approved: Sequence[PendingTool], forget: str | None) -> None:
+    """Write the approvals to the audit log before they are acknowledged."""
+    now, user = time.time(), getpass.getuser()
+    rows = [
+        AuditRow(
+            "approval",
+            at=now,
+            user=user,
+            client="toolcrib approve",
+            server=tool.server,
+            tool=tool.id,
+            details={"change": "approved", "fingerprint": tool.pin.candidate_fingerprint},
+        )
+        for tool in approved
+    ]
+    if forget is not None:
+        details = {"change": "forgot the server; its tools are trusted on first use"}
+        rows.append(AuditRow("approval", at=now, user=user, client="toolcrib approve", server=forget, details=details))
+    if rows:
+        store.append_audit(rows, durable=True)
 
 
 def list_pending_tools(store: Store) -> list[PendingTool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import time
 import webbrowser
 from typing import Final
 
@@ -11,8 +13,10 @@ from toolcrib.cli.gateway.launch import config_option, configure_logging, requir
 from toolcrib.cli.printing import print_note
 from toolcrib.config.fields import find_nearest_name
 from toolcrib.config.loader import load_config, require_config_path
-from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_token_folder
+from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_store_url, resolve_token_folder
 from toolcrib.errors import InvalidConfig, InvalidStore
+from toolcrib.storage import open_store
+from toolcrib.storage.audit import AuditRow
 
 _MAX_LISTED_NAMES: Final = 12
 
@@ -63,6 +67,13 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
         click.echo(f"{name} does not need a login.")
         return
     file.save(grant)
+    store = open_store(resolve_store_url(config))
+    details = {"change": "logged in to the server"}
+    row = AuditRow(
+        "login", at=time.time(), user=getpass.getuser(), client="toolcrib login", server=name, details=details
+    )
+    store.append_audit([row], durable=True)
+    store.close()
     click.echo(f"Logged in to {name}. A running gateway uses the token within a minute.")
 
 

@@ -19,6 +19,7 @@ from toolcrib.gateway.auth import check_bind_address
 from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart
 from toolcrib.hub.hub import Hub
+from toolcrib.storage.audit import AuditRow
 
 HOUSEKEEPING_SECONDS: Final = 2.0
 MAX_ENCODED_PER_STEP: Final = 16
@@ -117,6 +118,7 @@ async def _apply_change(router: McpRouter, change: ConfigChange, at_start: Gatew
     except ToolcribError as error:
         notices[_INVALID_NOTICE] = f"the edited configuration is not used: {error}"
         _log.warning("%s", notices[_INVALID_NOTICE])
+        router.audit.record(AuditRow("config", "refused", details={"error": str(error)}))
         return
     notices.pop(_INVALID_NOTICE, None)
     pending = [name for name in _RESTART_SECTIONS if getattr(change.config, name) != getattr(at_start, name)]
@@ -124,7 +126,10 @@ async def _apply_change(router: McpRouter, change: ConfigChange, at_start: Gatew
         notices[_RESTART_NOTICE] = _format_restart_notice(pending)
     else:
         notices.pop(_RESTART_NOTICE, None)
-    _log.info("the configuration was reloaded: %s", describe_change(change.difference, pending))
+    changes = describe_change(change.difference, pending)
+    _log.info("the configuration was reloaded: %s", changes)
+    row = AuditRow("config", client="toolcrib.json", details={"change": changes})
+    await run_and_log_errors(partial(router.audit.record_change, row))
 
 
 def describe_change(difference: ConfigDifference, pending: Sequence[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final, cast
@@ -11,6 +12,7 @@ from typing import Any, Final, cast
 import anyio
 from mcp.server.stdio import stdio_server
 
+from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.gateway import run_and_log_errors, run_gateway
 from toolcrib.gateway.mcp.server.standard_pipes import open_standard_pipes
 from toolcrib.gateway.mcp.upstream.stdio import kill_all_processes, wait_for_pending_starts
@@ -22,10 +24,12 @@ _SPAWN_WAIT_SECONDS: Final = 1.0
 
 async def serve_stdio(hub: Hub, profile: str | None) -> None:
     """Serve one client on standard input and output until it disconnects."""
+    # Standard output carries MCP.
+    audit = AuditLog(hub, standard_output=sys.stderr)
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_exit_on_signal, hub)
+        tasks.start_soon(_exit_on_signal, hub, audit)
         try:
-            async with run_gateway(hub, lambda ctx: profile) as router, _open_streams() as (read, write):
+            async with run_gateway(hub, lambda ctx: profile, audit=audit) as router, _open_streams() as (read, write):
                 server = router.server
                 await server.run(read, write, server.create_initialization_options())
         except* BrokenPipeError:
@@ -43,7 +47,7 @@ async def _open_streams() -> AsyncIterator[tuple[Any, Any]]:
             yield streams
 
 
-async def _exit_on_signal(hub: Hub) -> None:
+async def _exit_on_signal(hub: Hub, audit: AuditLog) -> None:
     """Stop all servers and exit when a signal arrives.
 
     Clients wait about two seconds for their child to exit, then send SIGTERM.
@@ -55,6 +59,7 @@ async def _exit_on_signal(hub: Hub) -> None:
     ):
         async for _ in signals:
             kill_all_processes()
+            await run_and_log_errors(audit.flush)
             await run_and_log_errors(hub.close)
             # Wait for processes that were being spawned. No await follows, so none can be added.
             await wait_for_pending_starts(_SPAWN_WAIT_SECONDS)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
-
-from starlette.routing import Route
 
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
@@ -23,23 +20,16 @@ from toolcrib.hub.directory import ServerTools
 from toolcrib.hub.view import AccessView
 
 
-class AdminApi:
-    """Handles `/api`. A caller sees what the access profile of its key allows."""
-
-    def __init__(self, get_router: Callable[[], McpRouter]) -> None:
-        self._routes = ApiRoutes(get_router)
-
-    def routes(self) -> list[Route]:
-        """Return the routes."""
-        self._routes.add("GET", "/api/servers", _list_servers)
-        self._routes.add("GET", "/api/stats", _get_stats)
-        add_search_routes(self._routes)
-        add_catalog_routes(self._routes)
-        add_eval_routes(self._routes)
-        add_server_routes(self._routes)
-        add_config_routes(self._routes)
-        add_decision_routes(self._routes)
-        return self._routes.routes
+def add_admin_routes(routes: ApiRoutes) -> None:
+    """Add the routes of servers, tools, searches, decisions and the configuration."""
+    routes.add("GET", "/api/servers", _list_servers)
+    routes.add("GET", "/api/stats", _get_stats)
+    add_search_routes(routes)
+    add_catalog_routes(routes)
+    add_eval_routes(routes)
+    add_server_routes(routes)
+    add_config_routes(routes)
+    add_decision_routes(routes)
 
 
 def _list_servers(call: ApiCall) -> dict[str, Any]:

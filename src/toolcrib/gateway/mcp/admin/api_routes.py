@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from starlette.routing import Route
 from toolcrib.errors import InvalidLimit, InvalidQuery, InvalidStore, RequestFailed, ToolcribError, UnknownTool
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.view import AccessView
+from toolcrib.storage.audit import AuditAction, AuditRow
 
 _log = logging.getLogger(__name__)
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
@@ -49,6 +50,30 @@ class ApiCall:
         if not value.isascii() or not value.isdigit() or len(value) > 9 or int(value) > maximum:
             raise InvalidLimit(f"`{name}` must be an integer up to {maximum:,}")
         return int(value)
+
+    @property
+    def caller(self) -> str:
+        """The name of the caller's key; empty if the gateway has no keys."""
+        principal = self.request.scope.get("state", {}).get("principal")
+        is_known = principal is not None and (principal.key_hash or principal.session)
+        return str(principal.name) if is_known else ""
+
+    def record_change(
+        self, action: AuditAction, details: Mapping[str, Any], *, server: str = "", tool: str = ""
+    ) -> None:
+        """Write a change of the caller to the audit log. Call it in a thread, before the change is acknowledged."""
+        state = self.request.scope.get("state", {})
+        client = "console" if getattr(state.get("principal"), "session", "") else "API"
+        row = AuditRow(
+            action,
+            key=self.caller,
+            client=client,
+            server=server,
+            tool=tool,
+            request_id=state.get("request_id", ""),
+            details=details,
+        )
+        self.router.audit.record_change(row)
 
 
 # A function that does not return an awaitable runs in a thread: it may search or count tokens.

@@ -152,6 +152,8 @@ def _edit_servers(call: ApiCall) -> dict[str, Any]:
         if call.body.get("revision") != edit.revision:
             raise RequestFailed("the file has changed since the preview; look at the changes again", 409)
         replace_file(edit.path, edit.after, edit.before)
+        change = {"change": str(call.body["action"]), "file": str(edit.path)}
+        call.record_change("config", change, server=str(call.body.get("name") or ""))
     return {
         "path": str(edit.path),
         "diff": edit.render_diff(),

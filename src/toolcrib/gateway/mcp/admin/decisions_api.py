@@ -60,9 +60,14 @@ async def _approve(call: ApiCall) -> dict[str, Any]:
     if tool and not fingerprint:
         raise InvalidQuery("`fingerprint` is missing; send the one of the definition that you have reviewed")
     store = call.router.hub.store
-    approved = await anyio.to_thread.run_sync(
-        lambda: store.approve(server, tool or None, fingerprint=fingerprint or None)
-    )
+
+    def approve() -> list[str]:
+        approved = store.approve(server, tool or None, fingerprint=fingerprint or None)
+        for name in approved:
+            call.record_change("approval", {"change": "approved", "fingerprint": fingerprint}, server=server, tool=name)
+        return approved
+
+    approved = await anyio.to_thread.run_sync(approve)
     if tool and not approved:
         raise RequestFailed("the definition has changed again meanwhile; reload the page and review it", 409)
     if await anyio.to_thread.run_sync(call.router.hub.refresh_pins):
@@ -74,6 +79,7 @@ def _reject(call: ApiCall) -> dict[str, Any]:
     server, tool, fingerprint = _read_candidate(call)
     if not call.router.hub.store.reject(server, tool, fingerprint):
         raise RequestFailed("the definition has changed again meanwhile; reload the page and review it", 409)
+    call.record_change("approval", {"change": "rejected", "fingerprint": fingerprint}, server=server, tool=tool)
     return {"rejected": tool}
 
 

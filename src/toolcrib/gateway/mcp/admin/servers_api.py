@@ -14,6 +14,7 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.login import login
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenFile
 from toolcrib.gateway.secrets import collect_server_secrets
+from toolcrib.storage.audit import AuditRow
 
 MAX_LOGINS: Final = 20
 LOGIN_PAGE_TIMEOUT_SECONDS: Final = 30.0
@@ -153,6 +154,9 @@ class ServerLogins:
                 grant = await login(server, sender.send_nowait)
             if grant is not None:
                 await anyio.to_thread.run_sync(file.save, grant)
+                details = {"change": "logged in to the server"}
+                row = AuditRow("login", client="console", server=server.name, details=details)
+                await anyio.to_thread.run_sync(router.audit.record_change, row)
             self.states[server.name] = {"state": "done", "message": ""}
             if server.name in router.pool.servers:
                 router.pool.restart(server.name)

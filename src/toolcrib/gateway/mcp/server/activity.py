@@ -92,6 +92,10 @@ class ActivityRecorder:
         """Return the clients, the one that was seen last first."""
         return list(reversed(self._clients.values()))
 
+    def add_client(self, client: ConnectedClient) -> None:
+        """Add a client that has connected."""
+        self._find_client(client).last_seen = time.time()
+
     async def record_response(
         self, client: ConnectedClient, method: str, params: Mapping[str, Any], result: Mapping[str, Any], started: float
     ) -> None:

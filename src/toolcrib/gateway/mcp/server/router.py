@@ -144,7 +144,9 @@ class McpRouter:
         if ctx.request_id is None or handler is None or not connection.initialize_accepted:
             result = await call_next(ctx)
             if ctx.method == "initialize":
-                self._register_connection(connection, self._get_profile(ctx))
+                profile = self._get_profile(ctx)
+                self._register_connection(connection, profile)
+                self.activity.add_client(ConnectedClient(ctx, profile))
             return result
         try:
             _methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)

@@ -1,0 +1,128 @@
+"""The API keys of a running gateway: those of the configuration, and those that were created at run time."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any, Final
+
+from toolcrib.config.settings import ApiKey
+from toolcrib.errors import InvalidConfig, RequestFailed
+from toolcrib.gateway.auth import Principal, check_bind_address
+from toolcrib.hub.hub import Hub
+from toolcrib.storage.access import KeyUsage, StoredKey
+
+REFRESH_SECONDS: Final = 2.0
+MAX_KEY_NAME_CHARS: Final = 80
+_PREFIX: Final = "toolcrib_"
+_NOTICE: Final = "keys"
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CreatedKey:
+    """A new key. Its secret is not stored, so it can be shown only once."""
+
+    key: StoredKey
+    secret: str = field(repr=False)
+
+
+class KeyRing:
+    """Finds, creates and revokes keys, and counts their use. Thread-safe."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+        self._lock = Lock()
+        self._stored: tuple[StoredKey, ...] = tuple(hub.store.list_keys())
+        self._merged: tuple[tuple[ApiKey, ...], tuple[StoredKey, ...], tuple[ApiKey, ...]] = ((), (), ())
+        self._uses: dict[str, tuple[int, float]] = {}
+        self._next_refresh = 0.0
+
+    def get_keys(self) -> tuple[ApiKey, ...]:
+        """Return all keys. It is called for every request, so the result is kept until a key changes."""
+        configured, stored = self._hub.config.auth.keys, self._stored
+        if self._merged[0] is not configured or self._merged[1] is not stored:
+            created = (ApiKey(key.hash, key.profile, key.name) for key in stored)
+            self._merged = (configured, stored, (*configured, *created))
+        return self._merged[2]
+
+    def count_use(self, principal: Principal) -> None:
+        """Count a request with a key."""
+        if principal.key_hash:
+            with self._lock:
+                count, _ = self._uses.get(principal.key_hash, (0, 0.0))
+                self._uses[principal.key_hash] = (count + 1, time.time())
+
+    def flush(self) -> None:
+        """Write the use of keys, and read keys that other processes have created or revoked."""
+        with self._lock:
+            uses, self._uses = self._uses, {}
+        if uses:
+            self._hub.store.add_key_usage([KeyUsage(hash, *use) for hash, use in uses.items()])
+        if time.monotonic() >= self._next_refresh:
+            self._next_refresh = time.monotonic() + REFRESH_SECONDS
+            self._refresh()
+
+    def create_key(self, name: str, profile: str | None, created_by: str) -> CreatedKey:
+        """Create a key and store its hash."""
+        name = name.strip()
+        if not name or len(name) > MAX_KEY_NAME_CHARS or not name.isprintable():
+            raise RequestFailed(f"`name` must have 1 to {MAX_KEY_NAME_CHARS} printable characters", param="name")
+        if any(key.name == name for key in self.get_keys()):
+            raise RequestFailed(f"there is already a key with the name {name!r}; choose another", param="name")
+        if profile is not None and profile not in self._hub.profiles:
+            raise RequestFailed(f"there is no access profile {profile!r:.100}; create it first", param="profile")
+        secret = f"{_PREFIX}{secrets.token_urlsafe(32)}"
+        key = StoredKey(secrets.token_hex(8), ApiKey.from_secret(secret).hash, name, profile, time.time(), created_by)
+        self._hub.store.put_key(key)
+        self._refresh()
+        return CreatedKey(key, secret)
+
+    def revoke_key(self, id: str) -> StoredKey:
+        """Delete a key. Requests with it are refused from now on, and its streams end."""
+        key = next((key for key in self._stored if key.id == id), None)
+        if key is None:
+            raise RequestFailed("there is no such key; keys in toolcrib.json are removed there", 404)
+        remaining = [each for each in self.get_keys() if each.hash != key.hash]
+        check_bind_address(self._hub.config.http, remaining)
+        self._hub.store.delete_key(id)
+        self._refresh()
+        return key
+
+    def describe_keys(self) -> list[dict[str, Any]]:
+        """Return all keys without their hashes, with their last use."""
+        usage = self._hub.store.get_key_usage()
+        stored = {key.hash: key for key in self._stored}
+        rows = []
+        for key in self.get_keys():
+            created, used = stored.get(key.hash), usage.get(key.hash)
+            rows.append(
+                {
+                    "id": created.id if created else "",
+                    "name": key.name or f"key {key.hash[:8]}",
+                    "profile": key.profile,
+                    "created_at": created.created_at if created else None,
+                    "created_by": created.created_by if created else "toolcrib.json",
+                    "last_used": used.last_used if used else None,
+                    "requests": used.requests if used else 0,
+                }
+            )
+        return rows
+
+    def _refresh(self) -> None:
+        stored = tuple(self._hub.store.list_keys())
+        if stored == self._stored:
+            return
+        if not stored and not self._hub.config.auth.keys:
+            try:
+                check_bind_address(self._hub.config.http, ())
+            except InvalidConfig as error:
+                # Without keys the gateway would be open to the network, so the last keys stay valid.
+                self._hub.notices[_NOTICE] = f"the keys in the store are gone: {error}"
+                _log.error("%s", self._hub.notices[_NOTICE])
+                return
+        self._hub.notices.pop(_NOTICE, None)
+        self._stored = stored
