@@ -1,1 +1,109 @@
-export {};
+// Decisions: changed or suspicious definitions side by side, with the scanner's findings.
+
+import { get, post, runAction, toast } from "./api.js";
+import { confirm } from "./dialog.js";
+import { sideBySide } from "./diff.js";
+import { fill, find, formatNumber, h, plural, state, timeAgo } from "./dom.js";
+import { poll } from "./events.js";
+
+const INTERVAL_MS = 5_000;
+const content = find("[data-decisions]");
+const hasFullAccess = document.body.dataset.fullAccess === "true";
+let shown = "";
+
+if (hasFullAccess) addEventListener("pagehide", poll(refresh, INTERVAL_MS));
+else fill(content, state("empty", "You cannot decide here", "Decisions need a key with full access."));
+
+async function refresh() {
+  let reply;
+  try {
+    reply = await get("/api/decisions");
+  } catch (error) {
+    if (!shown) fill(content, state("error", "The decisions could not be loaded", error.message));
+    throw error;
+  }
+  const signature = JSON.stringify(reply);
+  if (signature === shown) return;
+  shown = signature;
+  show(reply);
+}
+
+function show({ decisions, total }) {
+  const waiting = decisions.filter((decision) => !decision.rejected);
+  const rejected = decisions.filter((decision) => decision.rejected);
+  const servers = Map.groupBy ? Map.groupBy(waiting, (each) => each.server) : group(waiting);
+  fill(
+    content,
+    waiting.length ? null : state("empty", "Nothing waits for you", "A tool appears here when its server changes the definition, or when the scanner finds something suspicious."),
+    [...servers].map(([server, items]) => renderServer(server, items)),
+    rejected.length ? h("details.rejected", h("summary", plural(rejected.length, "rejected definition")), rejected.map(renderDecision)) : null,
+    total > decisions.length ? h("p.muted", `${formatNumber(total - decisions.length)} more follow when these are decided.`) : null,
+  );
+}
+
+function group(decisions) {
+  const groups = new Map();
+  for (const each of decisions) groups.set(each.server, [...(groups.get(each.server) ?? []), each]);
+  return groups;
+}
+
+function renderServer(server, items) {
+  const button = h("button.button.small", { type: "button" }, `Approve all ${formatNumber(items.length)}`);
+  button.addEventListener("click", async () => {
+    const findings = items.reduce((sum, item) => sum + item.findings.length, 0);
+    const detail = findings ? `The scanner found ${plural(findings, "suspicious text")} in them.` : "The scanner found nothing suspicious in them.";
+    if (!(await confirm(`Approve ${plural(items.length, "definition")} of ${server}?`, detail, { action: "Approve all", isDangerous: findings > 0 }))) return;
+    runAction(button, () => send("approve", { server }, `${server}: ${plural(items.length, "definition")} approved.`));
+  });
+  return h(
+    "section.decision-group",
+    { "aria-label": server },
+    h("header.row.spread", h("h2", server), items.length > 1 ? button : null),
+    items.map(renderDecision),
+  );
+}
+
+function renderDecision(decision) {
+  const { server, tool, fingerprint } = decision;
+  const candidate = { server, tool, fingerprint };
+  const act = (label, action, kind, message) => {
+    const button = h("button.button", { type: "button", class: kind, "aria-label": `${label} ${tool}` }, label);
+    button.addEventListener("click", () => runAction(button, () => send(action, candidate, message)));
+    return button;
+  };
+  const isHigh = decision.findings.some((finding) => finding.severity === "high");
+  return h(
+    "article.card.flush.decision",
+    { "aria-label": tool },
+    h(
+      "header.card-head",
+      h("h3.mono", tool),
+      h("span.badge", { dataset: { kind: decision.kind === "new" ? "bad" : "warn" } }, decision.kind === "new" ? "suspicious when first seen" : "definition changed"),
+      isHigh ? h("span.badge", { dataset: { kind: "bad" } }, "looks hostile") : null,
+      h("span.muted", "first seen ", timeAgo(decision.firstSeen)),
+      h(
+        "span.actions",
+        decision.rejected ? null : act("Reject", "reject", "", `${tool} stays blocked.`),
+        act("Approve", "approve", isHigh ? "danger" : "primary", `${tool} is approved.`),
+      ),
+    ),
+    decision.findings.length ? h("ul.findings", decision.findings.map(renderFinding)) : null,
+    sideBySide(decision.before, decision.after, listQuotes(decision.findings)),
+  );
+}
+
+function renderFinding(finding) {
+  return h("li", h("span.badge", { dataset: { kind: finding.severity === "high" ? "bad" : "warn" } }, finding.category), h("span", h("span.mono.muted", finding.location), " ", finding.message));
+}
+
+/** Return the texts that the scanner quotes in its findings. */
+function listQuotes(findings) {
+  return findings.flatMap((finding) => [...finding.message.matchAll(/“([^”]{3,})”/g)].map((match) => match[1]));
+}
+
+async function send(action, candidate, message) {
+  await post(`/api/decisions/${action}`, candidate);
+  toast(message);
+  shown = "";
+  await refresh();
+}

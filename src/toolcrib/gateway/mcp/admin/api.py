@@ -33,7 +33,9 @@ def add_admin_routes(routes: ApiRoutes) -> None:
 
 
 def _list_servers(call: ApiCall) -> dict[str, Any]:
-    return {"servers": list_server_status(call.router, call.view)}
+    configured = call.router.hub.config.servers.values()
+    disabled = [server.name for server in configured if not server.enabled and not call.view.profile.name]
+    return {"servers": list_server_status(call.router, call.view), "disabled": disabled}
 
 
 def _get_stats(call: ApiCall) -> dict[str, Any]:

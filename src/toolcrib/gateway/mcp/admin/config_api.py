@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import json
 import os
 import sys
 from collections.abc import Mapping
@@ -23,12 +24,12 @@ from toolcrib.config.server_entry import read_server
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig, InvalidQuery, RequestFailed
 from toolcrib.files.json_file import read_json_file
-from toolcrib.gateway.logs import Redactor
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.admin.doctor import check_servers
 from toolcrib.gateway.secrets import collect_document_secrets
 
 MAX_PASTED_SERVERS: Final = 100
+HIDDEN_SECRET: Final = "•••"
 _ACTIONS: Final = ("add", "enable", "disable", "remove")
 # Where clients keep their servers in a file: the path of the section.
 _SECTIONS: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp_servers",), ("context_servers",))
@@ -136,11 +137,15 @@ class ConfigEdit:
         """Return the edit as a unified diff without secrets."""
         texts = (self.old_text or "{}", self.new_text)
         documents = [parse_jsonc(str(self.path), text).value for text in texts]
-        redact = Redactor(secret for document in documents for secret in collect_document_secrets(document))
+        secrets = {secret for document in documents for secret in collect_document_secrets(document)}
         lines = difflib.unified_diff(
             self.old_text.splitlines(), self.new_text.splitlines(), self.path.name, self.path.name, lineterm=""
         )
-        return redact("\n".join(lines))
+        diff = "\n".join(lines)
+        for secret in sorted(secrets, key=len, reverse=True):
+            # In quotes, so that a short secret does not hide parts of other words.
+            diff = diff.replace(json.dumps(secret, ensure_ascii=False), f'"{HIDDEN_SECRET}"')
+        return diff
 
 
 def _edit_servers(call: ApiCall) -> dict[str, Any]:
