@@ -19,6 +19,13 @@ from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 
 ADMIN, PLAIN = "the-key-of-the-admin", "the-key-of-the-plain"
+PINNED: dict[str, Any] = {
+    "key": "the-key-with-pins",
+    "name": "pinned",
+    "style": "dispatch",
+    "alwaysExpose": ["send_*", "book_flight"],
+    "thresholdTools": 6,
+}
 THEIRS = "a-key-for-the-upstream"
 
 
@@ -44,10 +51,12 @@ def gateway(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> I
     config = {
         "models": {
             "sea": {"api": "messages", "url": model.url, "search": "exact"},
-            "land": {"api": "openai", "url": model.url, "key": "own-key-of-land"},
+            "land": {"api": "openai", "url": model.url, "key": "own-key-of-land", "style": "reveal"},
         },
         "modelGateway": {"thresholdTools": 3},
-        "auth": {"keys": [{"key": ADMIN, "name": "admin"}, {"key": PLAIN, "name": "plain", "toolSearch": "off"}]},
+        "auth": {
+            "keys": [{"key": ADMIN, "name": "admin"}, {"key": PLAIN, "name": "plain", "toolSearch": "off"}, PINNED]
+        },
     }
     path = write_json(folder / "toolcrib.json", config)
     with running_gateway(folder, "--config", str(path), "--json-log") as gateway:
@@ -117,6 +126,16 @@ def test_tool_search_switch_of_a_key_is_overridden_by_the_request(
         for key, headers in ((ADMIN, {}), (PLAIN, {}), (PLAIN, {"x_toolcrib_tool_search": "on"}))
     ]
     assert treated == ["transparent", "off", "transparent"]
+
+
+def test_key_overrides_how_tools_are_exposed(gateway: GatewayProcess, model: ScriptedModel) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "A dollar?"}], "tools": chat_functions()}
+    answered = gateway.request("/v1/chat/completions", PINNED["key"], body)
+    assert answered.headers["x-toolcrib-style"] == "dispatch"
+    assert answered.headers["x-toolcrib-style-reason"] == "as configured"
+    assert model.requests[-1].tool_names == ("send_email", "book_flight", "search_tools", "call_tool")
+    other = gateway.request("/v1/chat/completions", ADMIN, body)
+    assert other.headers["x-toolcrib-style"] == "reveal"
 
 
 def test_saved_tokens_are_in_the_metrics_and_the_status(gateway: GatewayProcess, tmp_path: Path) -> None:

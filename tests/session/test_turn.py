@@ -366,3 +366,37 @@ def test_argument_validation_can_be_disabled() -> None:
     handler = replace(_handler(), validates_arguments=False)
     turn = handler.handle_calls(handler.start_session(), [ToolCall("1", "get_weather", {"town": "Rome"})])
     assert (turn.replies, turn.tasks[0].arguments) == ((), {"town": "Rome"})
+
+
+HARBOUR = (
+    Tool("read_tide", "Tell when the water is high", CITY),
+    Tool("water_plants", "Water the plants in the garden", CITY),
+    Tool("ring_bell", "Ring a bell"),
+)
+
+
+@pytest.mark.parametrize("style", ["reveal", "dispatch"])
+def test_weak_hits_are_named_and_not_loaded(style: Style) -> None:
+    handler = replace(_handler(style, tools=HARBOUR), min_score_share=0.8)
+    turn = handler.handle_calls(handler.start_session(), [_search("when is the water high")])
+    answer = json.loads(turn.replies[0].text)
+    assert [tool["name"] for tool in answer["found"]] == ["read_tide"]
+    assert answer["nearest"] == [{"name": "water_plants", "description": "Water the plants in the garden"}]
+    assert prompts.SEARCH_NEAREST in answer["message"]
+    assert [tool.name for tool in turn.replies[0].found_tools] == ["read_tide"]
+
+
+def test_nearest_tools_are_named_if_none_fits() -> None:
+    handler = replace(_handler("dispatch", tools=HARBOUR), min_score_share=0.8)
+    (reply,) = handler.handle_calls(handler.start_session(), [_search("water a submarine in the parliament")]).replies
+    answer = json.loads(reply.text)
+    assert answer["found"] == [] and "input_schema" not in answer["nearest"][0]
+    assert answer["message"] == f"{prompts.NONE_FITS} {prompts.SEARCH_NEAREST}"
+
+
+def test_definitions_in_the_history_are_not_repeated() -> None:
+    handler = replace(_handler("dispatch", tools=HARBOUR), defined_ids=frozenset({"read_tide"}), execute_name="call")
+    (reply,) = handler.handle_calls(handler.start_session(), [_search("read_tide")]).replies
+    answer = json.loads(reply.text)
+    assert answer["found"] == [{"name": "read_tide", "description": "Tell when the water is high"}]
+    assert answer["message"] == "Call these tools through call. An earlier result has the parameters of read_tide."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from toolcrib.config.settings import (
     EmbeddingConfig,
     GatewayConfig,
     HttpConfig,
-    LlmSearchSwitch,
+    LlmKeyExposure,
     ResultsConfig,
     SafetyConfig,
     ServerConfig,
@@ -194,15 +194,16 @@ def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) ->
         raise InvalidSetting(path, f"at most {MAX_KEYS:,} keys are allowed")
     keys: list[ApiKey] = []
     hashes: set[str] = set()
-    switches: dict[str, LlmSearchSwitch | None] = {}
+    llm_settings: dict[str, object] = {}
     for number, entry in enumerate(entries):
         api_key = _read_api_key(section, entry, (*path, number), profiles)
         if api_key.hash in hashes:
             raise InvalidSetting((*path, number), "is the same as another key; remove one")
         hashes.add(api_key.hash)
         # The LLM gateway knows a caller only by the name of the key.
-        if switches.setdefault(api_key.name, api_key.tool_search) != api_key.tool_search:
-            reason = "has the name of another key but another toolSearch; give it its own name"
+        own = (api_key.tool_search, api_key.exposure)
+        if llm_settings.setdefault(api_key.name, own) != own:
+            reason = "has the name of another key but other settings for LLMs; give it its own name"
             raise InvalidSetting((*path, number), reason)
         keys.append(api_key)
     return AuthConfig(tuple(keys))
@@ -220,14 +221,16 @@ def _read_api_key(auth: ConfigSection, value: object, path: JsonPath, profiles: 
     if entry.profile is not None and entry.profile not in profiles:
         raise unknown_name((*path, "profile"), "profile", entry.profile, profiles)
     name = name if entry.name is None else entry.name
+    exposure = LlmKeyExposure(**{field.name: getattr(entry, field.name) for field in fields(LlmKeyExposure)})
     if "key" in section.members:
         secret = _check_key(entry.key, (*path, "key"))
-        return ApiKey.from_secret(secret, entry.profile, name, entry.tool_search)
+        api_key = ApiKey.from_secret(secret, entry.profile, name, entry.tool_search)
+        return replace(api_key, exposure=exposure)
     match = _KEY_HASH.fullmatch(entry.hash)
     if match is None:
         reason = "must be the SHA-256 of a key, 64 hexadecimal digits"
         raise InvalidSetting((*path, "hash"), reason)
-    return ApiKey(match[1].lower(), entry.profile, name, entry.tool_search)
+    return ApiKey(match[1].lower(), entry.profile, name, entry.tool_search, exposure)
 
 
 def _check_key(secret: str, path: JsonPath) -> str:

@@ -38,6 +38,8 @@ ScanAction = Literal["flag", "block", "off"]
 LlmApi = Literal["messages", "openai"]
 LlmSearchSwitch = Literal["auto", "on", "off", "native"]
 LlmSearchRanking = Literal["default", "exact", "hybrid"]
+LlmSearchStyle = Literal["auto", "dispatch", "reveal"]
+LlmTier = Literal["hidden", "stub"]
 
 _SQLITE_PREFIX: Final = "sqlite:///"
 _TOKENS_SUFFIX: Final = ".tokens"
@@ -150,6 +152,26 @@ class ApiKeyEntry:
     profile: str | None = setting(None, "The access profile of the key; null for full access.")
     name: str | None = setting(None, "A name for logs and the audit.")
     tool_search: LlmSearchSwitch | None = setting(None, "Overrides `toolSearch` of the LLM upstream; null leaves it.")
+    style: LlmSearchStyle | None = setting(None, "Overrides `style` of the LLM upstream; null leaves it.")
+    tier: LlmTier | None = setting(None, "Overrides `tier` of the LLM upstream; null leaves it.")
+    always_expose: tuple[str, ...] = setting((), "Added to `alwaysExpose` of the LLM upstream.")
+    threshold_tools: int | None = setting(
+        None, "Overrides `thresholdTools` of the LLM upstream; null leaves it.", 0, _MILLION
+    )
+    threshold_tokens: int | None = setting(
+        None, "Overrides `thresholdTokens` of the LLM upstream; null leaves it.", 0, 100 * _MILLION
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LlmKeyExposure:
+    """What an API key overrides of the settings of an LLM upstream; None leaves a setting."""
+
+    style: LlmSearchStyle | None = None
+    tier: LlmTier | None = None
+    always_expose: tuple[str, ...] = ()
+    threshold_tools: int | None = None
+    threshold_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +182,7 @@ class ApiKey:
     profile: str | None = None
     name: str = ""
     tool_search: LlmSearchSwitch | None = None
+    exposure: LlmKeyExposure = LlmKeyExposure()
 
     @classmethod
     def from_secret(
@@ -276,6 +299,27 @@ class LlmUpstreamConfig:
         "default",
         "How to rank tools: `exact` like the API's own search, or `hybrid`; `default` is `exact` "
         "for patterns and `hybrid` for natural language.",
+    )
+    style: LlmSearchStyle = setting(
+        "auto",
+        "How a model gets deferred tools: `dispatch` calls them through `call_tool` and keeps the prompt cache, "
+        "`reveal` adds them to the list of tools, and `auto` chooses by model, price and size.",
+    )
+    tier: LlmTier = setting(
+        "hidden", "What a model sees of deferred tools before a search: nothing, or with `stub` name and description."
+    )
+    always_expose: tuple[str, ...] = setting((), "Patterns of the names of tools that are never deferred.")
+    threshold_tools: int | None = setting(
+        None, "Overrides `thresholdTools` of `modelGateway`; null leaves it.", 0, _MILLION
+    )
+    threshold_tokens: int | None = setting(
+        None, "Overrides `thresholdTokens` of `modelGateway`; null leaves it.", 0, 100 * _MILLION
+    )
+    cached_price: float | None = setting(
+        None,
+        "The price of a cached input token as a share of that of an uncached one; null for that of the model.",
+        0,
+        1,
     )
     connect_seconds: float = setting(10.0, "Timeout for connecting.", 0.1, 600)
     read_seconds: float = setting(600.0, "Timeout while no data arrives.", 0.1, _DAY)

@@ -46,6 +46,9 @@ CALL_THROUGH: Final = "Call these tools through {execute}."
 NO_GOOD_MATCH: Final = (
     "No tool fits well. The nearest are listed; call one by its name if it does, or search in other words."
 )
+NONE_FITS: Final = "No tool fits well. If none of the nearest does, search in other words."
+SEARCH_NEAREST: Final = "The tools in `nearest` are only named: search for a name to get its parameters."
+DEFINED_BEFORE: Final = "An earlier result has the parameters of {names}."
 UNCOVERED_SEGMENTS: Final = "None of these is for: {needs}. Search for that by itself."
 QUERY_MISSING: Final = "`query` is missing. Say in a few words what you want to do."
 NAMES_MISSING: Final = "`names` must be a list of tool names."

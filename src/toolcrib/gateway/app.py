@@ -109,7 +109,7 @@ def _build_starlette_app(
     gateway_metrics = GatewayMetrics(metrics)
     llm_gateway = LlmGateway(
         lambda: hub.config.llm_gateway,
-        get_switches=lambda: {key.name: key.tool_search for key in keys.get_keys() if key.tool_search},
+        get_keys=keys.get_keys,
         max_body_bytes=hub.config.http.max_body_bytes,
         on_request=_build_request_counter(hub, metrics),
     )

@@ -25,7 +25,7 @@ from toolcrib.core.tool_names import ToolNames
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidQuery, InvalidSchema
 from toolcrib.search.engine import MAX_QUERY_CHARS, SearchEngine
-from toolcrib.search.results import SearchResult, find_uncovered
+from toolcrib.search.results import Hit, SearchResult, find_uncovered
 from toolcrib.session.disclosure import DisclosurePlan
 from toolcrib.session.session import ModelAction, Session
 
@@ -89,6 +89,10 @@ class TurnHandler:
     In the style `reveal`, the tools that a search finds are added to the list of tools. In
     `dispatch` the list never changes: a search returns full definitions, and a second tool calls
     the tools that were found.
+
+    If `min_score_share` is positive, a search loads only the tools whose score is at least this
+    share of the best score, and names the others. `defined_ids` are the tools whose definitions
+    the history contains; in `dispatch` a search returns only their names.
     """
 
     engine: SearchEngine
@@ -99,6 +103,9 @@ class TurnHandler:
     count: TokenCounter = field(default=estimate_tokens)
     validates_arguments: bool = True
     search_name: str = prompts.SEARCH_NAME
+    execute_name: str = prompts.EXECUTE_NAME
+    min_score_share: float = 0.0
+    defined_ids: frozenset[str] = frozenset()
 
     def start_session(self, budget_tokens: int | None = None) -> Session:
         """Return a session that shows the tools that are visible from the start."""
@@ -159,7 +166,7 @@ class TurnHandler:
     @cached_property
     def search_tool(self) -> Tool:
         """The tool that finds the others."""
-        execute = self._free_name(prompts.EXECUTE_NAME)
+        execute = self._free_name(self.execute_name)
         description = prompts.SEARCH_DESCRIPTION
         if self._is_dispatch:
             description = prompts.DISPATCH_DESCRIPTION.format(execute=execute)
@@ -186,7 +193,7 @@ class TurnHandler:
         search = self.search_tool.name
         tool_name = prompts.EXECUTE_TOOL_DESCRIPTION.format(search=search)
         return Tool(
-            self._free_name(prompts.EXECUTE_NAME),
+            self._free_name(self.execute_name),
             prompts.EXECUTE_DESCRIPTION.format(search=search),
             {
                 "type": "object",
@@ -312,36 +319,54 @@ class TurnHandler:
             return session, CallReply(call, prompts.NO_QUERY, is_error=True)
         limit = _parse_limit(arguments)
         results = [self.search(query, limit) for query in queries[:MAX_QUERIES]]
-        hits = {hit.tool.id: hit.tool for result in results if result.confident for hit in result}
+        hits = {hit.tool.id: hit.tool for result in results if result.confident for hit in self._select_hits(result)}
         found = tuple(hits.values())
         if found and not self._is_dispatch:
             session = session.reveal(found, self.count)
-        others = {hit.tool.id: hit.tool for result in results if not result.confident for hit in result}
+        others = {hit.tool.id: hit.tool for result in results for hit in result}
         nearest = [tool for id, tool in others.items() if id not in hits][:MAX_SUGGESTIONS]
-        messages = self._search_messages(session, bool(found), bool(nearest))
+        messages = self._search_messages(session, found, bool(nearest))
         if len(queries) > MAX_QUERIES:
             messages.insert(0, prompts.TOO_MANY_QUERIES.format(most=MAX_QUERIES))
         messages.append(render_uncovered(find_uncovered(results)))
         # The names in this JSON are how a history is replayed.
         answer: dict[str, Any] = {"found": [self._render_tool(tool) for tool in found]}
         if nearest:
-            answer["nearest"] = [self._render_tool(tool) for tool in nearest]
+            answer["nearest"] = [self._render_nearest(tool) for tool in nearest]
         answer["message"] = " ".join(filter(None, messages))
         text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
         return session, CallReply(call, text, found_tools=found)
 
-    def _search_messages(self, session: Session, has_found: bool, has_nearest: bool) -> list[str]:
-        if has_found and self._is_dispatch:
-            return [prompts.CALL_THROUGH.format(execute=self.execute_tool.name)]
-        if has_found:
-            return [prompts.TOOLS_LOADED, self._describe_evicted(session)]
-        return [prompts.NO_GOOD_MATCH if has_nearest else prompts.NO_MATCH]
+    def _select_hits(self, result: SearchResult) -> Iterator[Hit]:
+        """Yield the hits of a confident result to load."""
+        least = result.hits[0].score * self.min_score_share
+        return (hit for hit in result if hit.score >= least)
+
+    def _search_messages(self, session: Session, found: Sequence[Tool], has_nearest: bool) -> list[str]:
+        more = prompts.SEARCH_NEAREST if has_nearest and self.min_score_share else ""
+        if found and self._is_dispatch:
+            defined = [self.names.name_for(tool) for tool in found if tool.id in self.defined_ids]
+            known = prompts.DEFINED_BEFORE.format(names=", ".join(defined)) if defined else ""
+            return [prompts.CALL_THROUGH.format(execute=self.execute_tool.name), known, more]
+        if found:
+            return [prompts.TOOLS_LOADED, self._describe_evicted(session), more]
+        if not has_nearest:
+            return [prompts.NO_MATCH]
+        return [prompts.NONE_FITS, more] if more else [prompts.NO_GOOD_MATCH]
 
     def _render_tool(self, tool: Tool) -> dict[str, Any]:
-        name, description = self.names.name_for(tool), tool.description
-        if self._is_dispatch:
-            return {"name": name, "description": description, "input_schema": tool.input_schema}
-        return {"name": name, "description": _shorten(description, MAX_DESCRIPTION_CHARS - 1, 1)}
+        if self._is_dispatch and tool.id not in self.defined_ids:
+            name = self.names.name_for(tool)
+            return {"name": name, "description": tool.description, "input_schema": tool.input_schema}
+        return self._render_name(tool)
+
+    def _render_nearest(self, tool: Tool) -> dict[str, Any]:
+        return self._render_name(tool) if self.min_score_share else self._render_tool(tool)
+
+    def _render_name(self, tool: Tool) -> dict[str, Any]:
+        """Return the name of a tool and the beginning of its description."""
+        name = self.names.name_for(tool)
+        return {"name": name, "description": _shorten(tool.description, MAX_DESCRIPTION_CHARS - 1, 1)}
 
     def _describe_evicted(self, session: Session) -> str:
         """Return what to tell the model about evicted tools, or an empty text."""

@@ -30,9 +30,9 @@ class OpenAiSetup:
 
 @contextmanager
 def openai_setup(script: Script, upstream: dict[str, Any] | None = None, **settings: Any) -> Iterator[OpenAiSetup]:
-    """Run a scripted model behind a gateway with these settings."""
+    """Run a scripted model behind a gateway with these settings; found tools are revealed by default."""
     with ScriptedModel(script) as model:
-        one = LlmUpstreamConfig("scripted", api="openai", url=model.url, **(upstream or {}))
+        one = LlmUpstreamConfig("scripted", api="openai", url=model.url, **{"style": "reveal", **(upstream or {})})
         with running_llm_gateway(LlmGateway(LlmGatewayConfig((one,), **settings))) as served:
             made = OpenAiSetup(model, served.url)
             with made.client:

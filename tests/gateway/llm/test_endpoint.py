@@ -109,7 +109,7 @@ def test_client_receives_pings_while_a_later_round_is_silent(
     heard = threading.Event()
     slow = ScriptedAnswer([lambda: heard.wait(30), last])
     with raw_upstream(ScriptedAnswer([first]), slow) as raw:
-        upstream = LlmUpstreamConfig("slow", api="openai", url=raw.url)
+        upstream = LlmUpstreamConfig("slow", api="openai", url=raw.url, style="reveal")
         with running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=3))) as served:
             body = {"model": "m", "stream": True, **asked}
             got = b""

@@ -107,7 +107,9 @@ def stand() -> Iterator[tuple[RawUpstream, RunningLlmGateway]]:
     always = ScriptedAnswer([end], content_type="application/json", length=len(end))
     apis: tuple[LlmApi, ...] = ("messages", "openai")
     with raw_upstream(always=always) as upstream:
-        upstreams = tuple(LlmUpstreamConfig(api, api=api, url=upstream.url, search="exact", retries=0) for api in apis)
+        upstreams = tuple(
+            LlmUpstreamConfig(api, api=api, url=upstream.url, search="exact", style="reveal", retries=0) for api in apis
+        )
         gateway = LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=3))
         with running_llm_gateway(gateway) as served:
             yield upstream, served

@@ -47,7 +47,9 @@ def stalling(body: bytes, kind: str = "text/event-stream") -> ScriptedAnswer:
 @contextmanager
 def client_for(*answers: ScriptedAnswer, read_seconds: float = 60) -> Iterator[openai.OpenAI]:
     with raw_upstream(*answers) as raw:
-        upstream = LlmUpstreamConfig("faulty", api="openai", url=raw.url, read_seconds=read_seconds, retries=0)
+        upstream = LlmUpstreamConfig(
+            "faulty", api="openai", url=raw.url, read_seconds=read_seconds, retries=0, style="reveal"
+        )
         gateway = LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=3))
         with (
             running_llm_gateway(gateway) as served,

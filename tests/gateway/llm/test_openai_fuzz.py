@@ -18,6 +18,7 @@ from tests.gateway.llm.serving_openai import chat_functions, functions
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
+from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index
@@ -26,7 +27,6 @@ from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 from toolcrib.gateway.llm.openai_responses.tools import build_responses_index
-from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
 
@@ -92,9 +92,11 @@ def _ignore_refusals(work: Callable[[], Any]) -> Any:
 def test_chat_rewriter_accepts_arbitrary_json(
     tools: list[Json], messages: list[Json], replies: list[Json], choice: Any
 ) -> None:
-    sparing = Disclosure(Activation(tools=2))
+    sparing = Exposure(threshold_tools=2, style="reveal")
+    dispatching = Exposure(threshold_tools=2, style="dispatch")
     for index in (
         build_transparent_index([*tools, *chat_functions()], sparing),
+        build_transparent_index([*tools, *chat_functions()], dispatching),
         build_deferred_index([*tools, *chat_functions(defer_loading=True)], client_loads=False),
     ):
         body = {"messages": messages, "tools": tools, "tool_choice": choice}
@@ -119,10 +121,14 @@ def test_chat_rewriter_accepts_arbitrary_json(
 def test_responses_rewriter_accepts_arbitrary_json(
     tools: list[Json], items: list[Json], replies: list[Json], choice: Any
 ) -> None:
-    for known in ([*deferred_functions(), CRM, MCP], [CLIENT, *functions(defer_loading=True)], functions()):
-        index = _ignore_refusals(
-            lambda: build_responses_index([*tools, *known], Disclosure(Activation(tools=2)))  # noqa: B023
-        )
+    for known, style in (
+        ([*deferred_functions(), CRM, MCP], "auto"),
+        ([CLIENT, *functions(defer_loading=True)], "auto"),
+        (functions(), "reveal"),
+        (functions(), "dispatch"),
+    ):
+        exposure = Exposure(threshold_tools=2, style=style)  # type: ignore[arg-type]
+        index = _ignore_refusals(lambda: build_responses_index([*tools, *known], exposure))  # noqa: B023
         index = index or build_responses_index([SEARCH])
         body = {"input": items, "tools": tools, "tool_choice": choice, "previous_response_id": "x"}
 
@@ -152,7 +158,7 @@ def client() -> Iterator[httpx2.Client]:
     """Yield a client of a gateway whose upstream refuses everything."""
     refusal = ScriptedAnswer([b'{"error":{"message":"no"}}'], 422, "application/json")
     with raw_upstream(always=refusal) as raw:
-        upstream = LlmUpstreamConfig("faulty", api="openai", url=raw.url, retries=0)
+        upstream = LlmUpstreamConfig("faulty", api="openai", url=raw.url, retries=0, style="reveal")
         gateway = LlmGateway(LlmGatewayConfig((upstream,), threshold_tools=2))
         with running_llm_gateway(gateway) as served, httpx2.Client(base_url=served.url, timeout=60) as client:
             yield client

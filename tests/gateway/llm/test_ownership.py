@@ -187,7 +187,7 @@ def count_messages_sent(url: str, model: ScriptedModel, headers: Json, message: 
     """Continue after a message, and return the number of messages that the upstream gets."""
     messages = [
         {"role": "system", "content": more.get("system", "Be kind.")},
-        {"role": "user", "content": "A dollar?"},
+        {"role": "user", "content": more.get("question", "A dollar?")},
         message,
         {"role": "tool", "tool_call_id": "call_same", "content": "2"},
     ]
@@ -205,18 +205,19 @@ def test_hidden_messages_are_restored_only_for_owner_and_conversation() -> None:
     with ExitStack() as open:
         model = open.enter_context(ScriptedModel(script))
         upstreams = (
-            LlmUpstreamConfig("other", api="openai", url=model.url, models=("other",)),
-            LlmUpstreamConfig("scripted", api="openai", url=model.url),
+            LlmUpstreamConfig("other", api="openai", url=model.url, models=("other",), style="reveal"),
+            LlmUpstreamConfig("scripted", api="openai", url=model.url, style="reveal"),
         )
         gateway = LlmGateway(LlmGatewayConfig(upstreams, threshold_tools=len(WORDS)))
         url = open.enter_context(running_llm_gateway(gateway)).url
         mine = {"x-api-key": "mine"}
         message = start_conversation(url, mine)
         assert count_messages_sent(url, model, mine, message) == 6, "search and result are put back"
+        assert count_messages_sent(url, model, mine, message, system="It is noon.") == 6
         others: list[Json] = [{}, {"x-api-key": "another"}, {"api-key": "mine"}]
         for headers in others:
             assert count_messages_sent(url, model, headers, message) == 4, headers
-        assert count_messages_sent(url, model, mine, message, system="Be rude.") == 4
+        assert count_messages_sent(url, model, mine, message, question="A yen?") == 4
         assert count_messages_sent(url, model, mine, message, requested_model="other") == 4
 
 

@@ -1,7 +1,9 @@
 """Hidden parts of conversations, kept in memory between the requests of a client.
 
-The client never sees the gateway's searches, so it cannot send them back. If an entry is lost, the
-model has to search again; nothing else breaks.
+The client never sees the gateway's searches, so it cannot send them back. What is hidden is stored
+with the reply of the model that the client sees, and with the messages of the client right before it.
+So it is found again if the client drops or changes earlier messages. If an entry is lost, the model
+has to search again; nothing else breaks.
 """
 
 from __future__ import annotations
@@ -49,6 +51,11 @@ class ConversationMemory:
             while len(self._entries) > self._max_entries or self._bytes > self._max_bytes:
                 self._bytes -= self._entries.pop(next(iter(self._entries)))[1]
 
+    def discard(self, key: str) -> None:
+        """Remove a value, if there is one."""
+        with self._lock:
+            self._bytes -= self._entries.pop(key, (None, 0))[1]
+
     def clear(self) -> None:
         """Remove all values."""
         with self._lock:
@@ -69,8 +76,12 @@ class ScopedMemory:
         return self._memory.get(_digest((self._scope, *key)))
 
     def put(self, value: Any, *key: object) -> None:
-        """Store a value under a key in this scope."""
-        self._memory.put(_digest((self._scope, *key)), value)
+        """Store a value under a key in this scope; an empty one removes what is stored there."""
+        digest = _digest((self._scope, *key))
+        if value:
+            self._memory.put(digest, value)
+        else:
+            self._memory.discard(digest)
 
     def narrow(self, *scope: object) -> ScopedMemory:
         """Return the memory of a smaller scope within this one."""

@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.exposure import ExposurePlan
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.sse import format_event
 
@@ -49,13 +50,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ResponseHeaders:
-    """How a request was treated, how many of its tools the model saw and what that saved."""
+    """How a request was treated, how many of its tools the model saw, what that saved, and why."""
 
     upstream: str
     treatment: Treatment
     tool_count: int = 0
     revealed_count: int = 0
     saved_tokens: int = 0
+    plan: ExposurePlan | None = None
 
     def render(self, **counts: int) -> list[tuple[str, str]]:
         """Return the `x-toolcrib-` headers, with further counts by name."""
@@ -66,6 +68,8 @@ class ResponseHeaders:
                 ("x-toolcrib-tools-shown", str(self.revealed_count)),
                 ("x-toolcrib-tokens-saved", str(self.saved_tokens)),
             ]
+        if self.plan is not None:
+            headers += [("x-toolcrib-style", self.plan.style), ("x-toolcrib-style-reason", self.plan.reason)]
         return headers + [(f"x-toolcrib-{name}", str(count)) for name, count in counts.items()]
 
 

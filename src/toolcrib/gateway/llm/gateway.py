@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import logging
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,7 +12,14 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
 from toolcrib.adapters.plain_json import dicts_or_empty
-from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
+from toolcrib.config.settings import (
+    ApiKey,
+    LlmApi,
+    LlmGatewayConfig,
+    LlmKeyExposure,
+    LlmSearchSwitch,
+    LlmUpstreamConfig,
+)
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import (
@@ -24,22 +32,24 @@ from toolcrib.gateway.llm.endpoint import (
     TryNextModel,
     sanitize_header_value,
 )
+from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan, find_cached_price
 from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
 from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
-from toolcrib.session.disclosure import Activation, Disclosure
 from toolcrib.session.hosted_search import Provider, find_hosting_provider
 
+# An entry of the memory is a turn with searches, not a conversation.
+TURNS_PER_CONVERSATION: Final = 16
 SEARCH_THREADS: Final = 4
 READ_THREADS: Final = 2
 PREPARE_DELAY_SECONDS: Final = 0.03
 
+_log = logging.getLogger(__name__)
+
 Result = TypeVar("Result")
 Index = TypeVar("Index", bound=ToolIndex)
-# The tool search setting of each client key, by the name of its principal.
-KeySwitches = Mapping[str, LlmSearchSwitch]
 # Called with each piece of a response before it is sent to the client.
 ResponseObserver = Callable[[bytes], None]
 # Called once per request with what the gateway does for it.
@@ -106,7 +116,7 @@ class LlmGateway:
         self,
         settings: LlmGatewayConfig | Callable[[], LlmGatewayConfig],
         *,
-        get_switches: Callable[[], KeySwitches] = dict,
+        get_keys: Callable[[], Sequence[ApiKey]] = tuple,
         max_body_bytes: int = MAX_BODY_BYTES,
         on_request: OnRequest | None = None,
     ) -> None:
@@ -114,9 +124,9 @@ class LlmGateway:
         self._get_settings = partial(_return, settings) if isinstance(settings, LlmGatewayConfig) else settings
         self.max_body_bytes = max_body_bytes
         self.upstreams = LlmUpstreams(self._get_settings)
-        self.memory = ConversationMemory(self.settings.max_conversations)
+        self.memory = ConversationMemory(self.settings.max_conversations * TURNS_PER_CONVERSATION)
         self._indexes: ToolIndexCache[ToolIndex] = ToolIndexCache(self.settings.engine_cache)
-        self._get_switches = get_switches
+        self._get_keys = get_keys
         self._on_request = on_request
         self._search_threads = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
@@ -196,11 +206,36 @@ class LlmGateway:
         """Return the part of the memory that belongs to the client of a request."""
         return ScopedMemory(self.memory, request.owner, request.upstream.name)
 
-    def disclosure_for(self, request: LlmRequest) -> Disclosure:
-        """Return from which size on tools are deferred if the client does not say which."""
+    def exposure_for(self, request: LlmRequest) -> Exposure:
+        """Return which tools to defer if the client does not say which.
+
+        The settings of the client's key override those of the upstream.
+        """
+        upstream, key = request.upstream, LlmKeyExposure()
+        if api_key := self._find_key(request.exchange):
+            key = api_key.exposure
+        price = upstream.cached_price
+        return Exposure(
+            always_expose=(*upstream.always_expose, *key.always_expose),
+            style=key.style or upstream.style,
+            tier=key.tier or upstream.tier,
+            model=request.model,
+            cached_price=find_cached_price(request.model) if price is None else price,
+            **self._thresholds_for(request, key),
+        )
+
+    def _thresholds_for(self, request: LlmRequest, key: LlmKeyExposure) -> dict[str, int]:
         if request.switch == "on":
-            return Disclosure(Activation(tools=1))
-        return Disclosure(Activation(self.settings.threshold_tools, self.settings.threshold_tokens))
+            return {"threshold_tools": 1}
+        levels = (key, request.upstream, self.settings)
+        return {
+            name: next(value for level in levels if (value := getattr(level, name)) is not None)
+            for name in ("threshold_tools", "threshold_tokens")
+        }
+
+    def _find_key(self, exchange: HttpExchange) -> ApiKey | None:
+        name = getattr(exchange.principal, "name", "")
+        return next((key for key in self._get_keys() if key.name == name), None)
 
     def check_tool_count(self, request: LlmRequest) -> None:
         """Refuse a request with more tools than the limit."""
@@ -260,10 +295,16 @@ class LlmGateway:
         return await self.upstreams.send_for_client(upstream, sent, **options)
 
     async def forward_request(
-        self, request: LlmRequest, treatment: Treatment, observer: ResponseObserver | None = None
+        self,
+        request: LlmRequest,
+        treatment: Treatment,
+        observer: ResponseObserver | None = None,
+        plan: ExposurePlan | None = None,
     ) -> None:
-        """Forward a request that needs no tool search."""
-        headers = ResponseHeaders(request.upstream.name, treatment)
+        """Forward a request that needs no tool search; `plan` says why, if the gateway has decided it."""
+        headers = ResponseHeaders(request.upstream.name, treatment, plan=plan)
+        if plan is not None:
+            _log.info("%s: all tools sent, %s", request.upstream.name, plan.reason)
         self.report_request(headers)
         response = await self.send_request(request, request.exchange.body, keep_encoding=observer is None)
         await self._forward_response(request.exchange, response, headers, observer)
@@ -320,8 +361,8 @@ class LlmGateway:
         """Return the tool search setting: of the header, else of the key, else of the upstream."""
         switch = exchange.get_header(TOOL_SEARCH_HEADER).strip().lower()
         if not switch:
-            name = getattr(exchange.principal, "name", "")
-            return self._get_switches().get(name, upstream.tool_search)
+            key = self._find_key(exchange)
+            return (key.tool_search if key else None) or upstream.tool_search
         if switch not in get_args(LlmSearchSwitch):
             known = ", ".join(get_args(LlmSearchSwitch))
             raise RequestFailed(f"{TOOL_SEARCH_HEADER}: {switch[:40]!r} is not one of {known}")

@@ -156,6 +156,7 @@ def build_response_headers(request: LlmRequest, rewriter: RequestRewriter) -> Re
         always_sent + len(index.deferred),
         always_sent + len(revealed),
         index.count_saved_tokens(revealed),
+        None if rewriter.treatment == "search" else index.plan,
     )
 
 
@@ -170,7 +171,7 @@ async def answer_request(
     is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
     if is_answered:
         _log.info(
-            "%s, %s: %d of %d tools sent, about %d tokens saved, %d searches in %d more rounds",
+            "%s, %s: %d of %d tools sent, about %d tokens saved, %d searches in %d more rounds; %s: %s",
             request.upstream.name,
             headers.treatment,
             headers.revealed_count,
@@ -178,6 +179,8 @@ async def answer_request(
             headers.saved_tokens,
             rewriter.searches,
             rewriter.rounds,
+            rewriter.index.plan.style,
+            rewriter.index.plan.reason,
         )
 
 

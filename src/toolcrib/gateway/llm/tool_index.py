@@ -14,11 +14,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.core import prompts
-from toolcrib.core.calls import ToolCall
+from toolcrib.core.calls import PastCall, ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames, safe_name
+from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.session import turn
@@ -39,7 +41,14 @@ MAX_SEARCHES: Final = 64
 MAX_CACHED_TOOLS: Final = 200_000
 MAX_CACHED_BYTES: Final = 32 << 20
 
+# A search loads the tools whose score is at least this share of the best one, and names the others.
+MIN_SCORE_SHARE: Final = 0.8
+# How tools are deferred if the client itself says which.
+CLIENT_PLAN: Final = ExposurePlan(frozenset(), "reveal", "the client defers tools")
+
 _CHARS_PER_TOKEN: Final = 4
+# The fields of a definition that a stub does not have.
+_SCHEMA_FIELDS: Final = frozenset({"input_schema", "parameters", "strict", "input_examples", "cache_control"})
 _VALID_OPENAI_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -76,6 +85,20 @@ class IndexedTool:
     namespace: str | None = None
     is_deferred: bool = False
 
+    def render_stub(self) -> Entry:
+        """Return the definition as the upstream gets it, without the parameters."""
+        outer = {key: value for key, value in self.wire_entry.items() if key not in _SCHEMA_FIELDS}
+        function = self.wire_entry.get("function")
+        inner = {key: value for key, value in (function or outer).items() if key not in _SCHEMA_FIELDS}
+        inner["description"] = shorten_description(self.tool.description)
+        inner["input_schema" if "input_schema" in self.wire_entry else "parameters"] = dict(turn.OPEN_SCHEMA)
+        return {**outer, "function": inner} if function else inner
+
+
+def plan_exposure(exposure: Exposure, tools: Iterable[IndexedTool | None]) -> ExposurePlan:
+    """Return which of the tools to defer."""
+    return exposure.plan([(each.tool, estimate_entry_tokens(each.wire_entry)) for each in tools if each])
+
 
 def split_entries(
     entries: Iterable[tuple[Any, IndexedTool | None]], deferred_ids: Collection[str]
@@ -101,19 +124,21 @@ class ToolIndex:
     """A list of tools and the search engine over them, which is built on first use.
 
     `always_sent` are the entries that are sent with every request, in this order. `tools` are the
-    tools that could be parsed, by id. `offers_search` is false if the client searches itself.
-    `searches_all` also finds tools that are not deferred.
+    tools that could be parsed, by id. `plan` says how the deferred ones are. `offers_search` is false
+    if the client searches itself. `searches_all` also finds tools that are not deferred.
     """
 
     def __init__(
         self,
         always_sent: Iterable[Any],
         tools: Iterable[IndexedTool],
+        plan: ExposurePlan = CLIENT_PLAN,
         *,
         offers_search: bool = True,
         searches_all: bool = False,
     ) -> None:
         self.always_sent = tuple(always_sent)
+        self.plan = plan
         self.tools: Mapping[str, IndexedTool] = {each.tool.id: each for each in tools}
         self.deferred: Mapping[str, IndexedTool] = {
             id: indexed for id, indexed in self.tools.items() if indexed.is_deferred
@@ -157,6 +182,33 @@ class ToolIndex:
         """The gateway's search tool, under a name that no other tool has."""
         return self.turn_handler.search_tool
 
+    @property
+    def call_tool(self) -> Tool:
+        """The tool that calls deferred tools in dispatch style, under a name that no other tool has."""
+        return self.turn_handler.execute_tool
+
+    @property
+    def own_tools(self) -> tuple[Tool, ...]:
+        """The tools that the gateway adds: the search tool, and in dispatch style `call_tool`."""
+        return self.turn_handler.own_tools if self.offers_search else ()
+
+    @property
+    def is_dispatch(self) -> bool:
+        """Whether the list of tools stays the same and `call_tool` calls the deferred tools."""
+        return self.plan.style == "dispatch"
+
+    def wrap_call(self, name: str, arguments: object) -> Mapping[str, Any] | None:
+        """Return the arguments of `call_tool` for a call in a history, or None if it is not changed."""
+        tool = self.find_deferred(name) if self.is_dispatch else None
+        return {"tool_name": self.tools[tool.id].wire_name, "tool_input": arguments} if tool else None
+
+    @cached_property
+    def stubs(self) -> Mapping[str, Entry]:
+        """The deferred tools without their parameters, by id, if the model sees them."""
+        if self.plan.tier != "stub":
+            return {}
+        return {id: indexed.render_stub() for id, indexed in self.deferred.items()}
+
     def find(self, name: str) -> IndexedTool | None:
         """Return the tool with this wire name or id."""
         tool = self.turn_handler.find_tool(name)
@@ -188,38 +240,65 @@ class ToolIndex:
             # The names cover all tools, so that the search tool gets a free name.
             catalog = Catalog(each.tool for each in self.tools.values())
         names = ToolNames(catalog, lambda tool: self.tools[tool.id].wire_name)
-        return TurnHandler(self._engine, DisclosurePlan((), deferred), names)
+        return TurnHandler(
+            self._engine,
+            DisclosurePlan((), deferred),
+            names,
+            style="dispatch" if self.is_dispatch else "reveal",
+            execute_name=prompts.CALL_NAME,
+            min_score_share=MIN_SCORE_SHARE,
+        )
 
 
 class ToolSelection:
-    """The deferred tools that one request has revealed, in that order; tools are only appended."""
+    """The deferred tools that the model of one request knows, in that order.
+
+    In reveal style their definitions are sent as tools; in dispatch style the history has them.
+    """
 
     def __init__(self, index: ToolIndex) -> None:
         self.index = index
         self._session = Session()
         self._entries: dict[str, Entry] = {}
+        self._defined: dict[str, None] = {}
         self._calls = 0
 
     @property
     def wire_entries(self) -> list[Entry]:
-        """The revealed tools as the upstream is sent them."""
-        return list(self._entries.values())
+        """The tools that are sent after those that are always sent: stubs, then revealed tools."""
+        stubs = (stub for id, stub in self.index.stubs.items() if id not in self._entries)
+        return [*stubs, *self._entries.values()]
 
     @property
     def revealed_ids(self) -> list[str]:
-        """The ids of the deferred tools that were revealed."""
-        return [id for id in self._entries if id in self.index.deferred]
+        """The ids of the deferred tools whose definitions the model is sent."""
+        return [id for id in {**self._entries, **self._defined} if id in self.index.deferred]
 
     def is_unrevealed(self, name: str) -> bool:
-        """Return whether a tool is deferred and the model has not seen its parameters."""
+        """Return whether a tool is deferred and is not in the list of tools."""
         tool = self.index.find_deferred(name)
         return tool is not None and tool.id not in self._entries
+
+    def is_intercepted(self, name: str) -> bool:
+        """Return whether the gateway handles a call: a search, or a call of a tool that is not listed."""
+        own = self.index.own_tools
+        return any(name == tool.name for tool in own) or self.is_unrevealed(name)
 
     def replay_history(self, turns: Iterable[Sequence[ModelAction]]) -> None:
         """Reveal the tools that were revealed in a history."""
         find = self.index.find_deferred
         self._session = Session.from_history(turns, find, start=self._session)
         self._add_revealed()
+
+    def replay_calls(self, turns: Iterable[Sequence[PastCall]]) -> None:
+        """Record what the model knows after a history."""
+        if not self.index.is_dispatch:
+            self.replay_history(self.index.turn_handler.actions_from_history(turns))
+            return
+        search = self.index.search_tool.name
+        results = (past.text for calls in turns for past in calls if past.call.name == search)
+        names = (name for text in results for name in _parse_defined_names(text))
+        self._defined.update((tool.id, None) for tool in map(self.index.find_deferred, names) if tool)
 
     def reveal(self, names: Iterable[str]) -> None:
         """Reveal the deferred tools with these names; other names are ignored."""
@@ -240,14 +319,28 @@ class ToolSelection:
         self._calls += len(calls)
         searches = turn.MAX_SEARCHES if self._calls > MAX_SEARCHES else rounds
         session = replace(self._session, consecutive_searches=searches)
-        result = self.index.turn_handler.handle_calls(session, calls)
+        handler = self.index.turn_handler
+        if self._defined:
+            handler = replace(handler, defined_ids=frozenset(self._defined))
+        result = handler.handle_calls(session, calls)
         self._session = result.session
+        if self.index.is_dispatch:
+            self._defined.update((tool.id, None) for reply in result.replies for tool in reply.found_tools)
         self._add_revealed()
         return result
 
     def _add_revealed(self) -> None:
         for revealed in self._session.revealed:
             self._entries.setdefault(revealed.id, self.index.deferred[revealed.id].wire_entry)
+
+
+def _parse_defined_names(text: str) -> list[str]:
+    """Return the names of the tools that the result of a search defines."""
+    try:
+        found = dicts_or_empty(json.loads(text)["found"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return []
+    return [str(entry.get("name")) for entry in found if "input_schema" in entry]
 
 
 Value = TypeVar("Value")

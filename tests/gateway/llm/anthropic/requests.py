@@ -156,9 +156,10 @@ def conversation_with(
 ) -> Iterator[Conversation]:
     """Start a conversation; `settings` are those of the gateway, `more` those of the upstream.
 
-    Searches use BM25 unless `search` is set, because encoding tools takes long.
+    Searches use BM25 unless `search` is set, because encoding tools takes long. Found tools are
+    revealed unless `style` is set.
     """
-    upstream = {"search": "exact", **more}
+    upstream = {"search": "exact", "style": "reveal", **more}
     key = repr((sorted((settings or {}).items()), sorted(upstream.items())))
     if key not in _stands:
         _stands[key] = _GatewaySetup(settings or {}, upstream)

@@ -90,7 +90,7 @@ def test_search_next_to_call_is_hidden(stream: bool) -> None:
     with conversation_with(script, stream=stream) as conversation:
         first = conversation.send(MANY, f"Both. {stream}")
         conversation.send(MANY, tool_result_message(first["content"][0]["id"]))
-        assert conversation.upstream_requests[1].tool_names == ("search_tools", "read_tide", "errand_1")
+        assert conversation.upstream_requests[1].tool_names == ("search_tools", "errand_1", "read_tide")
     assert block_types(first) == ["tool_use"] and first["stop_reason"] == "tool_use"
 
 
@@ -147,7 +147,8 @@ def test_pinned_forced_and_provider_tools_are_not_deferred() -> None:
     with conversation_with(answer_done) as conversation:
         conversation.send(tools, "Hi", tool_choice={"type": "tool", "name": "errand_7"})
         (request,) = conversation.upstream_requests
-    assert request.tool_names == ("bash", "errand_7", "bell", "search_tools")
+    assert request.tool_names == ("bash", "bell", "search_tools", "errand_7")
+    assert "defer_loading" not in request.body["tools"][1]
 
 
 def test_cache_breakpoint_moves_to_search_tool() -> None:

@@ -7,10 +7,10 @@ import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
+from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index
 from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
 from toolcrib.gateway.llm.tool_index import ToolIndex
-from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "What is a dollar in euros?"}
@@ -18,7 +18,7 @@ NAMES = [name for name, _, _ in WORDS]
 
 
 def transparent_index(tools: list[Json] | None = None) -> ToolIndex:
-    return build_transparent_index(tools or chat_functions(), Disclosure(Activation(tools=1)))
+    return build_transparent_index(tools or chat_functions(), Exposure(style="reveal"))
 
 
 def new_memory() -> ScopedMemory:

@@ -6,8 +6,8 @@ import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
 from toolcrib.adapters.openai_chat import tools_to_wire
+from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index, uses_tool_search
-from toolcrib.session.disclosure import Activation, Disclosure
 
 NAMES = [name for name, _, _ in WORDS]
 
@@ -45,9 +45,11 @@ def test_no_search_tool_for_clients_that_search() -> None:
 
 
 def test_tools_are_deferred_from_threshold_on() -> None:
-    few = build_transparent_index(chat_functions(), Disclosure(Activation(tools=7)))
-    many = build_transparent_index(chat_functions(), Disclosure(Activation(tools=6)))
-    costly = build_transparent_index(chat_functions(), Disclosure(Activation(tokens=50)))
+    few = build_transparent_index(chat_functions(), Exposure(style="reveal", threshold_tools=7))
+    many = build_transparent_index(chat_functions(), Exposure(style="reveal", threshold_tools=6))
+    costly = build_transparent_index(
+        chat_functions(), Exposure(style="reveal", threshold_tools=99, threshold_tokens=50)
+    )
     assert function_names(few.always_sent) == NAMES and not few.deferred and not few.offers_search
     assert list(many.deferred) == list(costly.deferred) == NAMES
     assert many.count_saved_tokens() > many.count_saved_tokens(NAMES[:2]) > many.count_saved_tokens(NAMES) == 0
@@ -55,7 +57,7 @@ def test_tools_are_deferred_from_threshold_on() -> None:
 
 def test_defer_loading_false_pins_tool() -> None:
     tools = [chat_functions(defer_loading=False)[0], *chat_functions()[1:]]
-    index = build_transparent_index(tools, Disclosure(Activation(tools=1)))
+    index = build_transparent_index(tools, Exposure(style="reveal"))
     assert function_names(index.always_sent) == NAMES[:1]
     assert "defer_loading" not in index.always_sent[0]
 
@@ -71,7 +73,7 @@ def test_invalid_entries_are_sent_in_place() -> None:
         *chat_functions(),
         chat_functions()[0],
     ]
-    index = build_transparent_index(tools, Disclosure(Activation(tools=1)))
+    index = build_transparent_index(tools, Exposure(style="reveal"))
     assert list(index.always_sent) == [*tools[:6], tools[-1]]
     assert list(index.deferred) == NAMES
 
@@ -79,5 +81,5 @@ def test_invalid_entries_are_sent_in_place() -> None:
 def test_search_tool_gets_unused_name() -> None:
     mine = chat_functions()[0]
     mine["function"]["name"] = "search_tools"
-    index = build_transparent_index([mine, *chat_functions()], Disclosure(Activation(tools=1)))
+    index = build_transparent_index([mine, *chat_functions()], Exposure(style="reveal"))
     assert index.search_tool.name == "_search_tools"

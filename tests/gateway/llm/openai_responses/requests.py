@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.gateway.llm.serving_openai import functions, parameters
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
+from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.tools import ResponsesToolIndex, build_responses_index
-from toolcrib.session.disclosure import Activation, Disclosure
 
 Json = dict[str, Any]
 SEARCH: Json = {"type": "tool_search"}
@@ -57,7 +57,7 @@ def deferred_functions() -> list[Json]:
 
 
 def transparent_index(tools: list[Json] | None = None) -> ResponsesToolIndex:
-    return build_responses_index(tools or functions(), Disclosure(Activation(tools=1)))
+    return build_responses_index(tools or functions(), Exposure(style="reveal"))
 
 
 def build_rewriter(input: Any = None, tools: list[Json] | None = None, **more: Any) -> ResponsesRewriter:

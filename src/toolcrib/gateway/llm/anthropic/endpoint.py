@@ -32,12 +32,18 @@ from toolcrib.gateway.llm.anthropic.rewriter import (
 )
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
 from toolcrib.gateway.llm.anthropic.stream import MessagesStream
-from toolcrib.gateway.llm.anthropic.tools import MessagesTools, build_search_index, has_deferred_tools, parse_tools
+from toolcrib.gateway.llm.anthropic.tools import (
+    MessagesTools,
+    build_search_index,
+    has_deferred_tools,
+    parse_tools,
+    strip_deferral,
+)
 from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
-from toolcrib.gateway.llm.tool_index import estimate_entry_tokens
+from toolcrib.gateway.llm.tool_index import ToolIndex
 from toolcrib.profiles.claude import (
     VARIANTS,
     RequestRefusal,
@@ -112,14 +118,20 @@ async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> Messa
     tools = request.body.get("tools")
     entries = tools if isinstance(tools, list) else []
     needs_search = uses_tool_search(request.body) or any(map(has_deferred_tools, entries))
-    if is_threaded and (needs_search or _needs_transparent_search(gateway, request, entries)):
+    index = None if needs_search else await _get_transparent_index(gateway, request, entries)
+    if is_threaded and (needs_search or (index is not None and index.deferred)):
         raise RequestFailed(NO_THREADS, code=THREAD_CODE)
     if needs_search:
         return await _build_server_search(gateway, request, entries)
-    if _needs_transparent_search(gateway, request, entries):
-        return await _build_transparent_search(gateway, request, entries)
-    await gateway.forward_request(request, "off")
-    return None
+    if index is None or not index.deferred:
+        if any(map(_has_deferral, entries)):
+            request.exchange.body = serialize_json({**request.body, "tools": list(map(strip_deferral, entries))})
+        await gateway.forward_request(request, "off", plan=index.plan if index else None)
+        return None
+    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
+    return await gateway.run_for_request(
+        request.exchange, partial(TransparentSearchRewriter, request.body, index, memory, rounds)
+    )
 
 
 def _has_threads(upstream: LlmUpstreamConfig) -> bool:
@@ -153,26 +165,19 @@ def _check(gateway: LlmGateway, request: LlmRequest) -> tuple[dict[str, Any], Me
     return body, tools
 
 
-async def _build_transparent_search(
-    gateway: LlmGateway, request: LlmRequest, entries: list[Any]
-) -> TransparentSearchRewriter:
-    forced = str(dict_or_empty(request.body.get("tool_choice")).get("name"))
-    index = await gateway.get_tool_index(
-        entries, partial(build_transparent_index, request.body), "messages", "transparent", forced
-    )
-    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    return await gateway.run_for_request(
-        request.exchange, partial(TransparentSearchRewriter, request.body, index, memory, rounds)
-    )
+async def _get_transparent_index(gateway: LlmGateway, request: LlmRequest, entries: list[Any]) -> ToolIndex | None:
+    """Return the index of a request that does not know tool search, or None if it is forwarded."""
+    if request.switch == "off" or not isinstance(request.body.get("messages"), list):
+        return None
+    if not list_deferrable(request.body):
+        return None
+    exposure = gateway.exposure_for(request)
+    build = partial(build_transparent_index, request.body, exposure)
+    return await gateway.get_tool_index(entries, build, "messages", "transparent", exposure)
 
 
-def _needs_transparent_search(gateway: LlmGateway, request: LlmRequest, entries: list[Any]) -> bool:
-    """Return whether a request has enough tools to defer some without being asked to."""
-    deferrable = list_deferrable(request.body) if request.switch in ("auto", "on") else []
-    settings = gateway.settings
-    if not deferrable or request.switch == "on" or len(entries) >= settings.threshold_tools:
-        return bool(deferrable)
-    return sum(map(estimate_entry_tokens, deferrable)) >= settings.threshold_tokens
+def _has_deferral(entry: object) -> bool:
+    return isinstance(entry, Mapping) and "defer_loading" in entry
 
 
 def check_request(body: Mapping[str, Any], tools: MessagesTools, max_tools: int) -> None:

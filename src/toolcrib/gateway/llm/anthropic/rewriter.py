@@ -8,16 +8,23 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final
 
 from toolcrib.adapters import anthropic
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
-from toolcrib.gateway.llm.anthropic.history import iter_blocks
-from toolcrib.gateway.llm.anthropic.tools import index_entries
+from toolcrib.gateway.llm.anthropic.hidden_messages import (
+    message_anchor,
+    message_context,
+    restore_hidden_messages,
+    wrap_calls,
+)
+from toolcrib.gateway.llm.anthropic.tools import index_entries, strip_deferral
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
+from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.search_loop import RequestRewriter
-from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
+from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, ToolSelection, plan_exposure, split_entries
 
 Body = dict[str, Any]
 
@@ -25,7 +32,6 @@ Body = dict[str, Any]
 FINAL_STOPS: Final = frozenset({"max_tokens", "refusal", "model_context_window_exceeded", "stop_sequence"})
 # The API does not meter tool searches; it adds this object when any server tool has run.
 SERVER_TOOL_USAGE: Final = {"web_search_requests": 0, "web_fetch_requests": 0}
-MAX_REMEMBERED_TOOLS: Final = 1_000
 
 
 class MessagesRewriter(RequestRewriter):
@@ -56,6 +62,17 @@ class MessagesRewriter(RequestRewriter):
     def convert_block(self, block: Mapping[str, Any]) -> Body:
         """Return a block of the upstream as the client sees it."""
 
+    def holds_back(self, block: Mapping[str, Any]) -> bool:
+        """Return whether the client gets a block only when it is complete, or not at all."""
+        return False
+
+    def resolve_block(self, block: Body) -> Body | None:
+        """Return a complete block as the client sees it, or None if it is hidden. May take long."""
+        return block
+
+    def remember(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
+        """Store what the client does not see, after the last round."""
+
     @abstractmethod
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
         """Run some searches and return their result blocks. Slow: run it in a thread."""
@@ -75,7 +92,7 @@ class MessagesRewriter(RequestRewriter):
 
     def has_searches(self, reply: Body) -> bool:
         return any(
-            block.get("type") == "tool_use" and self.is_search(str(block.get("name")))
+            block.get("type") == "tool_use" and (self.is_search(str(block.get("name"))) or self.holds_back(block))
             for block in dicts_or_empty(reply.get("content"))
         )
 
@@ -111,7 +128,10 @@ class MessagesRewriter(RequestRewriter):
             results = self.run_searches(calls)
             stop = "tool_use" if has_client_calls else None
         self.add_results(blocks, results)
-        return results, self.stop_reason() if stop is None else stop
+        stop = self.stop_reason() if stop is None else stop
+        if stop is not None:
+            self.remember(blocks, results)
+        return results, stop
 
     def add_results(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
         """Add the blocks of a round and the results of its searches."""
@@ -121,7 +141,7 @@ class MessagesRewriter(RequestRewriter):
         if self.shows_searches:
             self.content += [*blocks, *results]
         else:
-            self.content += [block for block in blocks if not self.is_gateway_search(block)]
+            self.content += [visible for visible in map(self.resolve_block, blocks) if visible is not None]
         self.append_round(blocks, results)
 
     def add_usage(self, *reports: object) -> None:
@@ -144,26 +164,33 @@ class TransparentSearchRewriter(MessagesRewriter):
 
     def __init__(self, body: Body, index: ToolIndex, memory: ScopedMemory, max_rounds: int) -> None:
         super().__init__(body, index, max_rounds)
-        self._memory = memory.narrow(*_conversation_opening(body))
+        self._memory = memory.narrow("messages")
+        client_messages = body["messages"]
+        self._context = message_context(client_messages)
+        restored = restore_hidden_messages(client_messages, self._memory)
         self._selection = ToolSelection(index)
-        self._selection.reveal([*(self._memory.get("revealed") or ()), *_called_names(body)])
+        self._selection.replay_calls(anthropic.turns_from_wire(dicts_or_empty(restored)))
+        # The tool that the model has to call has to be sent.
+        self._selection.reveal([str(dict_or_empty(body.get("tool_choice")).get("name"))])
+        self._messages = [wrap_calls(message, index) for message in restored]
         self._added: list[Body] = []
-        self._search_entry = {
-            **anthropic.tools_to_wire([index.search_tool])[0],
-            **_last_breakpoint(each.client_entry for each in index.deferred.values()),
-        }
+        # The calls that the gateway handles, and what became of them: a call for the client, or a reply.
+        self._outcomes: dict[int, tuple[Body, Body | None, Body | None]] = {}
+        own_entries = anthropic.tools_to_wire(index.own_tools)
+        own_entries[-1].update(_last_breakpoint(each.client_entry for each in index.deferred.values()))
+        self._own_entries = own_entries
 
     @property
     def revealed_ids(self) -> list[str]:
         return self._selection.revealed_ids
 
     def next_request(self) -> Body:
-        offers_search = self.index.offers_search and self.rounds < self._max_rounds
-        search = [self._search_entry] if offers_search else []
+        # In dispatch style the list of tools never changes.
+        may_search = self.index.is_dispatch or self.rounds < self._max_rounds
+        own_entries = self._own_entries if may_search else []
         # The tools that never change come first, which keeps the prompt cache valid.
-        tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
-        messages = _append_to_history(self._body.get("messages"), self._added)
-        request = {**self._body, "messages": messages, "tools": tools}
+        tools = [*self.index.always_sent, *own_entries, *self._selection.wire_entries]
+        request = {**self._body, "messages": _append_to_history(self._messages, self._added), "tools": tools}
         if not tools:
             request.pop("tools")
             request.pop("tool_choice", None)
@@ -175,66 +202,78 @@ class TransparentSearchRewriter(MessagesRewriter):
     def convert_block(self, block: Mapping[str, Any]) -> Body:
         return dict(block)
 
+    def holds_back(self, block: Mapping[str, Any]) -> bool:
+        return block.get("type") == "tool_use" and self._selection.is_intercepted(str(block.get("name")))
+
+    def is_gateway_search(self, block: Mapping[str, Any]) -> bool:
+        return self.resolve_block(dict_or_empty(block)) is None
+
+    def resolve_block(self, block: Body) -> Body | None:
+        if id(block) not in self._outcomes:
+            if not self.holds_back(block):
+                return block
+            if self.is_search(str(block.get("name"))):
+                return None
+        return self._handle_call(block)[0]
+
     def run_searches(self, calls: Sequence[Body]) -> list[Body]:
-        wire_calls = anthropic.calls_from_wire({"content": list(calls)})
-        turn = self._selection.handle_calls(wire_calls, self.rounds)
-        results: list[Body] = anthropic.answers_to_wire(turn.replies)[0]["content"]
-        return results
+        return [result for call in calls if (result := self._handle_call(call)[1]) is not None]
 
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
         if results:
-            self._memory.put(self.revealed_ids[-MAX_REMEMBERED_TOOLS:], "revealed")
-            self._added += [{"role": "assistant", "content": list(blocks)}, {"role": "user", "content": list(results)}]
+            self._added += _render_round(blocks, results)
 
     def stop_reason(self) -> str | None:
         # After one more round without the search tool.
         return "end_turn" if self.rounds > self._max_rounds else None
 
+    def remember(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
+        # A search of a reply that was cut off has no result.
+        complete = [block for block in blocks if not self.is_gateway_search(block)]
+        last = [{"role": "assistant", "content": complete}] if complete and not results else []
+        self._memory.put([*self._added, *last] if self._added else [], self._context, *message_anchor(self.content))
+
+    def _handle_call(self, block: Body) -> tuple[Body | None, Body | None]:
+        """Return the call for the client, or the result block of a call that the gateway answers."""
+        if id(block) not in self._outcomes:
+            (call,) = anthropic.calls_from_wire({"content": [block]})
+            turn = self._selection.handle_calls([call], self.rounds)
+            visible, result = None, None
+            if turn.tasks:
+                task = turn.tasks[0]
+                name = self.index.tools[task.tool.id].wire_name
+                visible = {**block, "name": name, "input": dict(task.arguments)}
+            else:
+                result = anthropic.answers_to_wire(turn.replies)[0]["content"][0]
+            # The block is kept, so that its identity is not used again.
+            self._outcomes[id(block)] = (block, visible, result)
+        return self._outcomes[id(block)][1:]
+
 
 def list_deferrable(body: Mapping[str, Any]) -> list[Entry]:
     """Return the tools that may be deferred, or none if two tools have the same name.
 
-    Not deferred are tools that the provider defines, tools that set `defer_loading` to false, and
-    the tool that the model has to call.
+    Tools that the provider defines are never deferred.
     """
-    forced = dict_or_empty(body.get("tool_choice")).get("name")
     entries = dicts_or_empty(body.get("tools"))
     names = [str(entry.get("name")) for entry in entries]
     if len(set(names)) != len(names):
         return []
-    return [
-        entry
-        for entry in entries
-        if entry.get("type") in (None, "custom")
-        and "input_schema" in entry
-        and entry.get("defer_loading") is not False
-        and entry.get("name") != forced
-    ]
+    return [entry for entry in entries if entry.get("type") in (None, "custom") and "input_schema" in entry]
 
 
-def build_transparent_index(body: Mapping[str, Any]) -> ToolIndex:
-    """Build the index of a request, in which all tools are deferred that may be."""
-    deferrable = list_deferrable(body)
-    tools = index_entries(deferrable, (str(entry.get("name")) for entry in deferrable))
-    names = {indexed.tool.name for indexed in tools}
-    always_sent = [
-        entry for entry in body["tools"] if not isinstance(entry, Mapping) or str(entry.get("name")) not in names
-    ]
-    return ToolIndex(always_sent, tools)
-
-
-def _conversation_opening(body: Mapping[str, Any]) -> tuple[object, ...]:
-    """Return what all requests of a conversation start with."""
-    messages = body.get("messages")
-    first = messages[:1] if isinstance(messages, list) else None
-    return "messages", body.get("model"), body.get("system"), first
-
-
-def _called_names(body: Mapping[str, Any]) -> list[str]:
-    """Return the names of the tools that were called in the conversation."""
-    return [
-        str(block.get("name")) for _, _, block in iter_blocks(body.get("messages")) if block.get("type") == "tool_use"
-    ]
+def build_transparent_index(body: Mapping[str, Any], exposure: Exposure) -> ToolIndex:
+    """Build the index of a request that does not know tool search."""
+    tools = {id(each.client_entry): each for each in index_entries(list_deferrable(body), ())}
+    plan = plan_exposure(exposure, tools.values())
+    entries: list[tuple[Any, IndexedTool | None]] = []
+    for entry in body["tools"]:
+        sent, tool = strip_deferral(entry), tools.get(id(entry))
+        if tool is not None and tool.tool.id not in plan.deferred_ids:
+            # Only the definition of a tool that may be revealed has no cache breakpoint.
+            tool = replace(tool, wire_entry=sent)
+        entries.append((sent, tool))
+    return ToolIndex(*split_entries(entries, plan.deferred_ids), plan)
 
 
 def _last_breakpoint(entries: Iterable[Entry]) -> dict[str, Any]:
@@ -243,11 +282,14 @@ def _last_breakpoint(entries: Iterable[Entry]) -> dict[str, Any]:
     return {"cache_control": marks[-1]} if marks else {}
 
 
-def _append_to_history(messages: object, added: Sequence[Body]) -> Any:
+def _render_round(blocks: Sequence[Body], results: Sequence[Body]) -> list[Body]:
+    return [{"role": "assistant", "content": list(blocks)}, {"role": "user", "content": list(results)}]
+
+
+def _append_to_history(history: list[Any], added: Sequence[Body]) -> list[Any]:
     """Return the history with some messages; a reply that the client has started is continued."""
     if not added:
-        return messages
-    history = list(messages) if isinstance(messages, list) else []
+        return history
     last = history[-1] if history else None
     if not isinstance(last, Mapping) or last.get("role") != "assistant":
         return [*history, *added]

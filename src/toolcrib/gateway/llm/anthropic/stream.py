@@ -65,6 +65,8 @@ class MessagesStream(ReplyStream):
         self._start_usage: object = None
         self._open: dict[int, _OpenBlock] = {}
         self._blocks: list[Body] = []
+        # A call that was held back until now, when it is complete.
+        self._pending_call: Body | None = None
         self._delta: Body | None = None
         self._has_started = False
         self._has_stopped = False
@@ -80,7 +82,17 @@ class MessagesStream(ReplyStream):
     @property
     def has_final_searches(self) -> bool:
         open_blocks = [opened.block for opened in self._open.values()]
-        return any(map(self._rewriter.is_gateway_search, [*self._blocks, *open_blocks]))
+        blocks = [*self._blocks, *open_blocks]
+        return any(self._rewriter.holds_back(block) or self._rewriter.is_gateway_search(block) for block in blocks)
+
+    @property
+    def needs_search(self) -> bool:
+        return self._pending_call is not None
+
+    def run_search(self) -> list[Body]:
+        assert self._pending_call is not None, "a call is pending"
+        call, self._pending_call = self._pending_call, None
+        return self._render_call(call)
 
     def handle_event(self, event: Body) -> list[Body]:
         match event.get("type"):
@@ -109,13 +121,16 @@ class MessagesStream(ReplyStream):
             self.is_complete = True
             return []
         delta = self._delta or {"type": "message_delta", "delta": {}}
+        # Some upstreams do not end their last block.
+        unended = [opened.block for opened in self._open.values() if opened.index is None]
         blocks = [*self._blocks, *(opened.complete() for opened in self._open.values())]
         self._rewriter.add_usage(self._start_usage, delta.get("usage"))
         self._open, self._blocks, self._delta = {}, [], None
         self._start_usage, self._has_stopped = None, False
         reason = dict_or_empty(delta.get("delta")).get("stop_reason")
         results, stop = self._rewriter.handle_round(blocks, reason if isinstance(reason, str) else None)
-        events = self._render_results(results)
+        events = [event for call in unended for event in self._render_call(call)]
+        events += self._render_results(results)
         if stop is not None:
             self.is_complete = True
             events += self._render_end(delta, stop or None)
@@ -139,10 +154,10 @@ class MessagesStream(ReplyStream):
     def _start_block(self, event: Body) -> list[Body]:
         upstream_block = dict_or_empty(event.get("content_block"))
         block = self._rewriter.convert_block(upstream_block)
-        is_search = self._rewriter.is_gateway_search(block)
-        if is_search and not self._rewriter.shows_searches:
+        if self._rewriter.holds_back(block):
             self._open[_block_index(event)] = _OpenBlock(block, None)
             return []
+        is_search = self._rewriter.is_gateway_search(block)
         opened = _OpenBlock(block, self._new_index())
         self._open[_block_index(event)] = opened
         start = {"type": "content_block_start", "index": opened.index, "content_block": dict(block)}
@@ -173,13 +188,28 @@ class MessagesStream(ReplyStream):
         opened = self._get_open_block(event)
         del self._open[_block_index(event)]
         self._blocks.append(opened.complete())
-        return [] if opened.index is None else [{**event, "index": opened.index}]
+        if opened.index is None:
+            self._pending_call = opened.block
+            return []
+        return [{**event, "index": opened.index}]
 
     def _get_open_block(self, event: Body) -> _OpenBlock:
         opened = self._open.get(_block_index(event))
         if opened is None:
             raise RequestFailed("the upstream sent an event of a block that is not open", 502)
         return opened
+
+    def _render_call(self, call: Body) -> list[Body]:
+        """Return the events of a call that was held back, unless it is hidden."""
+        visible = self._rewriter.resolve_block(call)
+        if visible is None:
+            return []
+        index = self._new_index()
+        return [
+            {"type": "content_block_start", "index": index, "content_block": {**visible, "input": {}}},
+            *(_json_delta(index, text) for text in ("", serialize_json(visible["input"]).decode())),
+            {"type": "content_block_stop", "index": index},
+        ]
 
     def _render_results(self, results: list[Body]) -> list[Body]:
         """Return the events of search results, each of which is sent whole."""

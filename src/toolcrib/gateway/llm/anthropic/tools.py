@@ -156,7 +156,10 @@ def parse_entry(entry: Entry) -> Tool:
     if not isinstance(name, str):
         raise InvalidTool("the name of a tool must be a string")
     return Tool(
-        name, description if isinstance(description, str) else "", schema if isinstance(schema, Mapping) else None
+        name,
+        description if isinstance(description, str) else "",
+        schema if isinstance(schema, Mapping) else None,
+        policy="never" if entry.get("defer_loading") is False else "automatic",
     )
 
 
@@ -179,6 +182,11 @@ def list_mcp_members(toolset: Entry) -> list[McpMember]:
 def is_deferred_entry(entry: object) -> bool:
     """Return whether an entry is deferred; some proxies write that in a `custom` object."""
     return isinstance(entry, Mapping) and (is_deferred(entry) or is_deferred(dict_or_empty(entry.get("custom"))))
+
+
+def strip_deferral(entry: Any) -> Any:
+    """Return an entry without the fields of tool search."""
+    return _without_keys(entry, _SEARCH_KEYS) if isinstance(entry, Mapping) else entry
 
 
 def has_deferred_tools(entry: object) -> bool:

@@ -7,7 +7,6 @@ tool sets `defer_loading`, next to its function or inside it, and a result refer
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -17,16 +16,15 @@ from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_e
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange, Treatment
+from toolcrib.gateway.llm.exposure import Exposure, is_discovery_tool
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
-from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter, get_function_name, has_references
+from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter, has_references
 from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 from toolcrib.gateway.llm.search_loop import answer_request
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, split_entries, to_wire_name
-from toolcrib.session.disclosure import Disclosure
+from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, plan_exposure, split_entries, to_wire_name
 
 _DEFER_FIELD: Final = "defer_loading"
-# A client with a tool of such a name searches itself.
-_CLIENT_SEARCH_NAME: Final = re.compile(r"tool_?search|search_?(?:for_?)?tools?|find_?tools?", re.IGNORECASE)
 
 
 async def create_completion(gateway: LlmGateway, exchange: HttpExchange) -> None:
@@ -36,8 +34,9 @@ async def create_completion(gateway: LlmGateway, exchange: HttpExchange) -> None
         await gateway.forward_request(request, "native")
         return
     index = await _get_index(gateway, request)
-    if index is None:
-        await gateway.forward_request(request, "off")
+    if index is None or index.plan.style == "all":
+        _strip_deferral(request)
+        await gateway.forward_request(request, "off", plan=index.plan if index else None)
         return
     treatment: Treatment = "search" if uses_tool_search(request.tool_entries) else "transparent"
     memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
@@ -66,9 +65,9 @@ async def _get_index(gateway: LlmGateway, request: LlmRequest) -> ToolIndex | No
     if not entries or request.restricts_tools or request.switch == "off":
         return None
     gateway.check_tool_count(request)
-    build = partial(build_transparent_index, entries, gateway.disclosure_for(request))
-    index = await gateway.get_tool_index(entries, build, "chat", request.switch)
-    return index if index.deferred else None
+    exposure = gateway.exposure_for(request)
+    build = partial(build_transparent_index, entries, exposure)
+    return await gateway.get_tool_index(entries, build, "chat", exposure)
 
 
 def is_search_entry(entry: Entry) -> bool:
@@ -96,16 +95,29 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
     parsed = list(_parse_entries(entries))
     deferred = {each.tool.id for _, each in parsed if each and is_deferred_entry(each.client_entry)}
     always_sent, tools = split_entries(parsed, deferred)
-    client_searches = client_loads or any(map(_CLIENT_SEARCH_NAME.search, map(get_function_name, always_sent)))
+    client_searches = client_loads or any(map(_is_client_search, always_sent))
     offers_search = any(map(is_search_entry, entries)) or not client_searches
     return ToolIndex(always_sent, tools, offers_search=offers_search)
 
 
-def build_transparent_index(entries: Sequence[Entry], disclosure: Disclosure) -> ToolIndex:
+def build_transparent_index(entries: Sequence[Entry], exposure: Exposure) -> ToolIndex:
     """Build the index of a request that does not know tool search."""
     parsed = list(_parse_entries(entries))
-    plan = disclosure.plan(each.tool for _, each in parsed if each)
-    return ToolIndex(*split_entries(parsed, {tool.id for tool in plan.deferred_tools}))
+    plan = plan_exposure(exposure, (each for _, each in parsed))
+    return ToolIndex(*split_entries(parsed, plan.deferred_ids), plan)
+
+
+def _is_client_search(entry: Entry) -> bool:
+    function = dict_or_empty(entry.get("function"))
+    return is_discovery_tool(str_or_empty(function.get("name")), dict_or_empty(function.get("parameters")))
+
+
+def _strip_deferral(request: LlmRequest) -> None:
+    """Remove `defer_loading` from a request, which few upstreams know."""
+    entries = request.tool_entries
+    sent = list(map(_without_deferral, entries))
+    if sent != entries:
+        request.exchange.body = serialize_json({**request.body, "tools": sent})
 
 
 def _parse_entries(entries: Iterable[Entry]) -> Iterator[tuple[Entry, IndexedTool | None]]:

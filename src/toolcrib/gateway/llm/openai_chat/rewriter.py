@@ -5,16 +5,25 @@ See `stream` for replies that are streamed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from toolcrib.adapters.openai_chat import answers_to_wire, calls_from_wire, tools_to_wire, turns_from_wire
-from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, referenced_tool_names, str_or_empty
+from toolcrib.adapters.plain_json import (
+    dict_or_empty,
+    dicts_or_empty,
+    join_texts,
+    parse_arguments,
+    referenced_tool_names,
+    str_or_empty,
+)
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
 from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection, render_loaded_tools
 from toolcrib.session.session import ModelAction
+from toolcrib.session.turn import ToolTask
 
 Message = dict[str, Any]
 
@@ -38,13 +47,17 @@ class ChatRewriter(RequestRewriter):
         super().__init__(body, index, max_rounds)
         self.treatment = treatment
         client_messages = dicts_or_empty(body.get("messages"))
-        self._memory = memory.narrow("chat", conversation_opening(client_messages))
+        self._memory = memory.narrow("chat")
+        self._context = message_context(client_messages)
         messages = restore_hidden_messages(client_messages, self._memory)
         self._selection = ToolSelection(index)
-        self._selection.replay_history(list_actions(messages, index))
+        if index.is_dispatch:
+            self._selection.replay_calls(turns_from_wire(messages))
+        else:
+            self._selection.replay_history(list_actions(messages, index))
         # The tool that the model has to call has to be sent.
         self._selection.reveal([get_function_name(dict_or_empty(body.get("tool_choice")))])
-        self._messages = [_render_references(message, index) for message in messages]
+        self._messages = [_wrap_calls(_render_references(message, index), index) for message in messages]
         self._hidden: list[Message] = []
         self._texts: Message = {}
 
@@ -53,9 +66,10 @@ class ChatRewriter(RequestRewriter):
         return self._selection.revealed_ids
 
     def next_request(self) -> Message:
-        offers_search = self.index.offers_search and self.rounds < self._max_rounds
-        search = tools_to_wire([self.index.search_tool]) if offers_search else []
-        tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
+        # In dispatch style the list of tools never changes.
+        may_search = self.index.is_dispatch or self.rounds < self._max_rounds
+        own_tools = tools_to_wire(self.index.own_tools) if may_search else []
+        tools = [*self.index.always_sent, *own_tools, *self._selection.wire_entries]
         body = {**self._body, "messages": [*self._messages, *self._hidden], "tools": tools}
         if not tools:
             for field in ("tools", "tool_choice", "parallel_tool_calls"):
@@ -63,8 +77,12 @@ class ChatRewriter(RequestRewriter):
         return body
 
     def is_intercepted(self, name: str) -> bool:
-        """Return whether the gateway handles a call: a search, or a call of an unrevealed tool."""
-        return self._is_search(name) or self._selection.is_unrevealed(name)
+        """Return whether the gateway handles a call: a search, or a call of a tool that is not listed."""
+        return self._selection.is_intercepted(name)
+
+    def may_be_visible(self, name: str) -> bool:
+        """Return whether the client may get a call that the gateway handles."""
+        return self.is_intercepted(name) and not self._is_search(name)
 
     def has_searches(self, reply: Message) -> bool:
         message = _get_message(reply)
@@ -100,24 +118,32 @@ class ChatRewriter(RequestRewriter):
         if not intercepted or reason in ("length", "content_filter"):
             # A message that was cut off may have incomplete calls.
             return self._finish(message, exclude_objects(calls, intercepted))
-        if self.rounds >= self._max_rounds:
-            visible = [call for call in calls if not self._is_search(get_function_name(call))]
-            return self._finish(message, visible)
+        is_last = self.rounds >= self._max_rounds
         tool_calls = calls_from_wire({"tool_calls": intercepted})
         turn = self._selection.handle_calls(tool_calls, self.rounds)
-        self.rounds += 1
-        self.searches += sum(self._is_search(call.name) for call in tool_calls)
-        answered = [
-            call
-            for call, tool_call in zip(intercepted, tool_calls, strict=True)
-            if any(answer.call is tool_call for answer in turn.replies)
-        ]
-        visible = exclude_objects(calls, answered)
-        results = answers_to_wire(turn.replies)
-        if visible:
+        own_names = {tool.name for tool in self.index.own_tools}
+        replies = [reply for reply in turn.replies if not is_last or reply.call.name in own_names]
+        if not is_last:
+            self.rounds += 1
+            self.searches += sum(self._is_search(call.name) for call in tool_calls)
+        pairs = list(zip(intercepted, tool_calls, strict=True))
+        answered = [call for call, tool_call in pairs if any(reply.call is tool_call for reply in replies)]
+        # By identity, because some upstreams send no ids.
+        tasks = {id(call): task for call, tool_call in pairs for task in turn.tasks if task.call is tool_call}
+        visible = [self._render_call(call, tasks.get(id(call))) for call in exclude_objects(calls, answered)]
+        results = answers_to_wire(replies)
+        if visible or is_last:
             return self._finish(message, visible, results)
         self._hidden += [{"role": "assistant", **message}, *results]
         return None
+
+    def _render_call(self, call: Message, task: ToolTask | None) -> Message:
+        """Return a call of `call_tool` as a call of the client's tool; another call is unchanged."""
+        name = self.index.tools[task.tool.id].wire_name if task else ""
+        if task is None or get_function_name(call) == name:
+            return call
+        arguments = json.dumps(task.arguments, ensure_ascii=False)
+        return {**call, "function": {**call["function"], "name": name, "arguments": arguments}}
 
     def _is_search(self, name: str) -> bool:
         return self.index.offers_search and name == self.index.search_tool.name
@@ -136,9 +162,9 @@ class ChatRewriter(RequestRewriter):
         visible.pop("tool_calls", None)
         if visible_calls:
             visible["tool_calls"] = list(visible_calls)
-        if self._hidden or results:
-            hidden = [*self._hidden, {"role": "assistant", **message}, *results]
-            self._memory.put(hidden, *message_anchor(visible))
+        is_hidden = bool(self._hidden or results)
+        hidden = [*self._hidden, {"role": "assistant", **message}, *results] if is_hidden else []
+        self._memory.put(hidden, self._context, *message_anchor(visible))
         return visible
 
 
@@ -147,24 +173,30 @@ def has_references(messages: Sequence[Message]) -> bool:
     return any(map(_referenced_names, messages))
 
 
-def conversation_opening(messages: Sequence[Message]) -> object:
-    """Return what all requests of a conversation start with, up to the first user message."""
-    opening: list[object] = []
+def message_context(messages: Iterable[Message]) -> list[object]:
+    """Return what identifies the client's messages after the last reply of the model.
+
+    Results of tools are identified by their calls, because clients shorten old results.
+    """
+    context: list[object] = []
     for message in messages:
-        role = message.get("role")
-        if role in ("system", "developer", "user"):
-            opening += [role, message.get("content")]
-        if role == "user":
-            break
-    return opening
+        role, call_id = message.get("role"), message.get("tool_call_id")
+        if role == "assistant":
+            context = []
+        elif role not in ("system", "developer"):
+            context.append(_content_text(message.get("content")) if call_id is None else [call_id])
+    return context
 
 
 def restore_hidden_messages(messages: Sequence[Message], memory: ScopedMemory) -> list[Message]:
     """Return the messages with those that were hidden from the client and are remembered."""
     restored: list[Message] = []
-    for message in messages:
-        is_reply = message.get("role") == "assistant"
-        hidden = memory.get(*message_anchor(message)) if is_reply else None
+    start = 0
+    for number, message in enumerate(messages):
+        hidden = None
+        if message.get("role") == "assistant":
+            hidden = memory.get(message_context(messages[start:number]), *message_anchor(message))
+            start = number
         restored.extend([message] if hidden is None else hidden)
     return restored
 
@@ -176,9 +208,31 @@ def message_anchor(message: Message) -> tuple[object, ...]:
         for call in dicts_or_empty(message.get("tool_calls"))
         for function in dicts_or_empty([call.get("function")])
     ]
-    content = message.get("content")
-    parts = (str_or_empty(part.get("text")) for part in dicts_or_empty(content))
-    return "".join(parts) or str_or_empty(content), calls
+    return _content_text(message.get("content")), calls
+
+
+def _content_text(content: object) -> str:
+    """Return the text of a content, so that a text and a list with this text are equal."""
+    return join_texts(content) or str_or_empty(content)
+
+
+def _wrap_calls(message: Message, index: ToolIndex) -> Message:
+    """Return a message with calls of deferred tools as calls of `call_tool`, in dispatch style."""
+    calls = message.get("tool_calls")
+    if not index.is_dispatch or not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [_wrap_call(call, index) for call in calls]}
+
+
+def _wrap_call(call: Any, index: ToolIndex) -> Any:
+    function = dict_or_empty(dict_or_empty(call).get("function"))
+    text = function.get("arguments")
+    arguments = parse_arguments(text)
+    wrapped = index.wrap_call(str_or_empty(function.get("name")), text if arguments is None else arguments)
+    if wrapped is None:
+        return call
+    changes = {"name": index.call_tool.name, "arguments": json.dumps(wrapped, ensure_ascii=False)}
+    return {**call, "function": {**function, **changes}}
 
 
 def list_actions(messages: Sequence[Message], index: ToolIndex) -> Iterator[tuple[ModelAction, ...]]:

@@ -9,7 +9,13 @@ from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import render_openai_error
 from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.openai_chat.rewriter import PARAGRAPH_BREAK, TEXT_FIELDS, ChatRewriter, visible_finish_reason
+from toolcrib.gateway.llm.openai_chat.rewriter import (
+    PARAGRAPH_BREAK,
+    TEXT_FIELDS,
+    ChatRewriter,
+    exclude_objects,
+    visible_finish_reason,
+)
 from toolcrib.gateway.llm.search_loop import ReplyStream
 from toolcrib.gateway.llm.sse import format_event
 
@@ -105,10 +111,10 @@ class ChatStream(ReplyStream):
         """Return the calls that were held back until now, the finish reason and the usage."""
         visible_calls = dicts_or_empty(visible.get("tool_calls"))
         self._last = _without_logprobs(self._last)
+        sent = [call for index, call in calls.items() if self._calls[index].is_sent]
         chunks = [
             self._make_chunk({"tool_calls": [{"index": self._next_call_index(), **call}]})
-            for index, call in calls.items()
-            if not self._calls[index].is_sent and any(call is other for other in visible_calls)
+            for call in exclude_objects(visible_calls, sent)
         ]
         chunks.append(self._make_chunk({}, visible_finish_reason(visible, self._reason)))
         usage = self._rewriter.usage
@@ -156,9 +162,15 @@ class ChatStream(ReplyStream):
         call.add_delta(delta)
         if call.is_sent:
             yield {**delta, "index": call.client_index}
-        elif call.is_known and not self._rewriter.is_intercepted(call.name):
+        elif call.is_known and not self._rewriter.is_intercepted(call.name) and not self._holds_calls:
             call.client_index = self._next_call_index()
             yield {"index": call.client_index, **call.value}
+
+    @property
+    def _holds_calls(self) -> bool:
+        """Whether a call of a client's tool is held back, so that later ones have to wait for it."""
+        names = (call.name for call in self._calls.values() if call.is_known and not call.is_sent)
+        return any(map(self._rewriter.may_be_visible, names))
 
     def _next_call_index(self) -> int:
         self._sent_calls += 1

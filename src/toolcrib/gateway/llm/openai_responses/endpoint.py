@@ -111,8 +111,8 @@ class ResponsesEndpoint:
             await gateway.forward_request(request, "native", observer)
             return
         index = await self._get_index(request)
-        if index is None:
-            await gateway.forward_request(request, "off", observer)
+        if index is None or (index.plan.style == "all" and not self._is_asked(request)):
+            await gateway.forward_request(request, "off", observer, index.plan if index else None)
             return
         memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
         rewriter = await gateway.run_for_request(
@@ -157,8 +157,7 @@ class ResponsesEndpoint:
         body, entries = request.body, request.tool_entries
         if not request.is_well_formed("input"):
             return None
-        history = dicts_or_empty(body.get("input"))
-        is_asked = tools.uses_tool_search(entries) or items.uses_tool_search(history)
+        is_asked = self._is_asked(request)
         if body.get("background") is True:
             if is_asked:
                 raise RequestFailed(
@@ -169,7 +168,11 @@ class ResponsesEndpoint:
             return None
         gateway = self._gateway
         gateway.check_tool_count(request)
-        disclosure = None if request.switch == "off" else gateway.disclosure_for(request)
-        build = partial(build_responses_index, entries, disclosure)
-        index = await gateway.get_tool_index(entries, build, "responses", request.switch)
-        return index if is_asked or index.deferred else None
+        exposure = None if request.switch == "off" else gateway.exposure_for(request)
+        build = partial(build_responses_index, entries, exposure)
+        return await gateway.get_tool_index(entries, build, "responses", exposure)
+
+    def _is_asked(self, request: LlmRequest) -> bool:
+        """Return whether the client uses tool search."""
+        history = dicts_or_empty(request.body.get("input"))
+        return tools.uses_tool_search(request.tool_entries) or items.uses_tool_search(history)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
+from toolcrib.adapters.plain_json import dicts_or_empty, parse_arguments, str_or_empty
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ScopedMemory
@@ -151,16 +151,26 @@ class InputReader:
         name, namespace = str_or_empty(item.get("name")), item.get("namespace")
         if not isinstance(namespace, str):
             self._check_default_namespace(name, number)
-            self._selection.reveal([name])
-            return item
+            return self._list_or_wrap(item, self.find_tool(name))
         is_own_namespace = namespace == name
         id = f"{namespace}{SERVER_SEPARATOR}{name}"
         indexed = (self.find_tool(name) if is_own_namespace else None) or self.find_tool(id)
         converted = {field: value for field, value in item.items() if field != "namespace"}
         if indexed is None:
             return {**converted, "name": name if is_own_namespace else to_wire_name(id)}
+        return self._list_or_wrap({**converted, "name": indexed.wire_name}, indexed)
+
+    def _list_or_wrap(self, item: Item, indexed: IndexedTool | None) -> Item:
+        """Reveal the tool of a call, or return it as a call of `call_tool` in dispatch style."""
+        if indexed is None:
+            return item
+        text = item.get("arguments")
+        arguments = parse_arguments(text)
+        wrapped = self._index.wrap_call(indexed.tool.id, text if arguments is None else arguments)
+        if wrapped is not None and item.get("type") == "function_call":
+            return {**item, "name": self._index.call_tool.name, "arguments": _to_json(wrapped)}
         self._selection.reveal([indexed.tool.id])
-        return {**converted, "name": indexed.wire_name}
+        return item
 
     def _check_default_namespace(self, name: str, number: int) -> None:
         """Raise an error if a call without a namespace is of a tool in a namespace."""
@@ -178,18 +188,20 @@ class InputReader:
             raise RequestFailed(message, param=f"input[{number}].namespace")
 
 
-def conversation_opening(input: object, instructions: object = None) -> object:
-    """Return what all requests of a conversation start with, up to the first user message."""
-    if isinstance(input, str):
-        return [instructions, "user", input]
-    opening = [instructions]
-    for item in dicts_or_empty(input):
-        role = item.get("role")
-        if role in ("system", "developer", "user"):
-            opening += [role, _content_text(item.get("content"))]
-        if role == "user":
-            break
-    return opening
+def item_context(items: Iterable[Item]) -> list[object]:
+    """Return what identifies the client's items after the last item of the model.
+
+    Results of tools are identified by their calls, because clients shorten old results.
+    """
+    context: list[object] = []
+    for item in items:
+        if item_anchor(item) is not None:
+            context = []
+        elif item.get("role") == "user":
+            context.append(_content_text(item.get("content")))
+        elif item.get("call_id") is not None:
+            context.append([item["call_id"]])
+    return context
 
 
 def item_anchor(item: Item) -> tuple[object, ...] | None:
@@ -236,24 +248,30 @@ class HiddenItems:
             self._pending = []
             self._last = anchor
 
-    def remember(self, memory: ScopedMemory) -> None:
-        """Store the hidden items for the next request."""
+    def remember(self, memory: ScopedMemory, context: list[object]) -> None:
+        """Store the hidden items for the next request. `context` is that of the reply."""
         for anchor, items in self._anchored:
             if anchor == self._last:
                 items += self._pending
                 self._pending = []
-            memory.put(items, *anchor)
+            memory.put(items, context, *anchor)
         if self._pending and self._last is not None:
-            memory.put(self._pending, *self._last)
+            memory.put(self._pending, context, *self._last)
 
 
 def restore_hidden_items(items: Sequence[Item], memory: ScopedMemory) -> list[Item]:
     """Return the items with those that were hidden from the client and are remembered."""
     restored: list[Item] = []
     seen: set[bytes] = set()
+    context: list[object] = []
+    client_items: list[Item] = []
     for item in items:
         anchor = item_anchor(item)
-        for hidden in (memory.get(*anchor) if anchor else None) or ():
+        if anchor is None:
+            client_items.append(item)
+        else:
+            context, client_items = item_context(client_items) or context, []
+        for hidden in (memory.get(context, *anchor) if anchor else None) or ():
             # Compared by content, because some upstreams send no call ids.
             content = serialize_json(hidden)
             if content not in seen:

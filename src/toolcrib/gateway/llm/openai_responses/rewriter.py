@@ -6,6 +6,7 @@ See `stream` for replies that are streamed.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -19,8 +20,8 @@ from toolcrib.gateway.llm.openai_responses.items import (
     HiddenItems,
     InputReader,
     Item,
-    conversation_opening,
     drop_orphaned_reasoning,
+    item_context,
     make_call_output,
     make_search_item_id,
     render_search_arguments,
@@ -35,8 +36,9 @@ from toolcrib.gateway.llm.openai_responses.tools import (
 )
 from toolcrib.gateway.llm.search_loop import RequestRewriter
 from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection
+from toolcrib.session.turn import ToolTask
 
-# "search" is a call of the search tool, "check" a call of a tool that was not revealed.
+# "search" is a call of the search tool, "check" a call of `call_tool` or of a tool that is not listed.
 ItemRole = Literal["search", "check", "plain"]
 # Called with the id of a response for the client, and with that of the upstream.
 OnResponse = Callable[[str, str], None]
@@ -95,8 +97,8 @@ class ResponsesRewriter(RequestRewriter):
         self._reader = InputReader(index, self._selection)
         self._hidden = HiddenItems()
         self._round = ItemOutcome()
-        opening = conversation_opening(body.get("input"), body.get("instructions"))
-        self._memory = memory.narrow("responses", opening)
+        self._memory = memory.narrow("responses")
+        self._context = item_context(_as_items(body.get("input")))
         self._responses = memory.narrow("response")
         previous = self._responses.get(str_or_empty(body.get("previous_response_id"))) or {}
         self._previous_id: Any = previous.get("id", body.get("previous_response_id"))
@@ -112,8 +114,9 @@ class ResponsesRewriter(RequestRewriter):
         return self._selection.revealed_ids
 
     def next_request(self) -> Item:
-        search = [self.index.search_entry] if self._may_search else []
-        tools = [*self.index.always_sent, *search, *self._selection.wire_entries]
+        # In dispatch style the list of tools never changes.
+        own = self.index.own_entries if self._may_search or self.index.is_dispatch else []
+        tools = [*self.index.always_sent, *own, *self._selection.wire_entries]
         body = {**self._body, "input": self._input, "tools": tools}
         if self._previous_id:
             body["previous_response_id"] = self._previous_id
@@ -131,6 +134,8 @@ class ResponsesRewriter(RequestRewriter):
         name = str_or_empty(item.get("name"))
         if self._has_search and name == self.index.search_name:
             return "search"
+        if self.index.is_dispatch and name == self.index.call_tool.name:
+            return "check"
         can_correct = self.rounds < self._max_rounds
         return "check" if can_correct and self._selection.is_unrevealed(name) else "plain"
 
@@ -173,7 +178,7 @@ class ResponsesRewriter(RequestRewriter):
             else:
                 self._input = [*_as_items(self._input), *outcome.followup]
             return False
-        self._hidden.remember(self._memory)
+        self._hidden.remember(self._memory, self._context)
         self._remember(response, outcome)
         id = str_or_empty(response.get("id"))
         if self._on_response:
@@ -235,8 +240,7 @@ class ResponsesRewriter(RequestRewriter):
         items = list(dicts_or_empty(input))
         if not self.index.uses_tool_search:
             items = drop_orphaned_reasoning(restore_hidden_items(items, self._memory))
-            actions = self.index.turn_handler.actions_from_history(turns_from_wire(items))
-            self._selection.replay_history(actions)
+            self._selection.replay_calls(turns_from_wire(items))
         return [*outputs, *self._reader.convert(items)]
 
     def _convert_tool_choice(self, choice: Any) -> Any:
@@ -263,7 +267,8 @@ class ResponsesRewriter(RequestRewriter):
             search = self._render_search_call(item, dict(call.arguments or {}))
             return ItemOutcome([search], [item], needs_client=True)
         tools, answer = self._find_tools(call)
-        result = make_call_output(call.id, render_search_output(tools) if tools else answer)
+        is_listed = tools and not self.index.is_dispatch
+        result = make_call_output(call.id, render_search_output(tools) if is_listed else answer)
         if not self.index.uses_tool_search:
             return ItemOutcome([], [item, result], is_answered=True)
         paths = [tool_path(indexed) for indexed in tools] or _search_queries(call)
@@ -285,7 +290,8 @@ class ResponsesRewriter(RequestRewriter):
         A query that is the name of a namespace finds all its tools.
         """
         queries = _search_queries(call)
-        namespaces = [query for query in queries if query in self.index.namespaces]
+        known = {} if self.index.is_dispatch else self.index.namespaces
+        namespaces = [query for query in queries if query in known]
         members = [id for name in namespaces for id in self.index.namespaces[name]]
         self._selection.reveal(members)
         deferred = self.index.deferred
@@ -300,19 +306,28 @@ class ResponsesRewriter(RequestRewriter):
         return [*tools, *found], answer.text
 
     def _handle_unrevealed_call(self, item: Item) -> ItemOutcome:
-        """Forward a call of an unrevealed tool to the client if its arguments are valid."""
+        """Forward a call of a tool that is not listed to the client if its arguments are valid."""
         (call,) = calls_from_wire({"output": [item]})
         indexed = self.index.find(call.name)
-        assert indexed is not None, "an unrevealed tool is in the index"
-        if indexed.wire_entry.get("type") == "mcp":
+        if indexed is not None and indexed.wire_entry.get("type") == "mcp":
             self._selection.reveal([indexed.tool.id])
             output = make_call_output(call.id, render_search_output([indexed]))
             return ItemOutcome([], [item, output], is_answered=True)
         turn = self._selection.handle_calls([call], self.rounds)
         if turn.tasks:
-            return ItemOutcome([self.render_item(item)], [item], needs_client=True)
+            return ItemOutcome([self._render_task(item, turn.tasks[0])], [item], needs_client=True)
+        if self.rounds >= self._max_rounds:
+            return ItemOutcome()
         output = make_call_output(call.id, turn.replies[0].text)
         return ItemOutcome([], [item, output], is_answered=True)
+
+    def _render_task(self, item: Item, task: ToolTask) -> Item:
+        """Return a call of `call_tool` as a call of the client's tool; another call keeps its arguments."""
+        name = self.index.tools[task.tool.id].wire_name
+        if item.get("name") == name:
+            return self.render_item(item)
+        arguments = json.dumps(task.arguments, ensure_ascii=False)
+        return self.render_item({**item, "name": name, "arguments": arguments})
 
     def _render_search_call(self, item: Item, arguments: Item) -> Item:
         id = str_or_empty(item.get("call_id"))

@@ -12,12 +12,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from toolcrib.adapters.openai_responses import tools_to_wire
 from toolcrib.adapters.plain_json import FieldReader, describe_json_type, dicts_or_empty, str_or_empty
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, split_entries, to_wire_name
-from toolcrib.session.disclosure import Disclosure
+from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan
+from toolcrib.gateway.llm.tool_index import (
+    CLIENT_PLAN,
+    Entry,
+    IndexedTool,
+    ToolIndex,
+    plan_exposure,
+    split_entries,
+    to_wire_name,
+)
 
 NO_SEARCH: Final = "Invalid Value: 'tools.defer_loading'. Deferred tools require tools.tool_search."
 MISSING: Final = "Missing required parameter: '{param}'."
@@ -45,11 +54,12 @@ class ResponsesToolIndex(ToolIndex):
         self,
         always_sent: Iterable[Entry],
         tools: Iterable[IndexedTool],
+        plan: ExposurePlan,
         *,
         client_search: Entry | None = None,
         uses_tool_search: bool = False,
     ) -> None:
-        super().__init__(always_sent, tools, offers_search=client_search is None)
+        super().__init__(always_sent, tools, plan, offers_search=client_search is None)
         self.client_search = client_search
         self.uses_tool_search = uses_tool_search
 
@@ -71,6 +81,11 @@ class ResponsesToolIndex(ToolIndex):
         while self.find(name):
             name = f"_{name}"
         return name
+
+    @cached_property
+    def own_entries(self) -> Sequence[Entry]:
+        """The search tool and, in dispatch style, `call_tool`, as functions."""
+        return [self.search_entry, *tools_to_wire(self.own_tools[1:])]
 
     @cached_property
     def search_entry(self) -> Entry:
@@ -137,10 +152,10 @@ def uses_tool_search(entries: Sequence[Entry]) -> bool:
     return any(_is_search(entry) or entry.get("type") == "namespace" or _DEFER_FIELD in entry for entry in entries)
 
 
-def build_responses_index(entries: Sequence[Entry], disclosure: Disclosure | None = None) -> ResponsesToolIndex:
+def build_responses_index(entries: Sequence[Entry], exposure: Exposure | None = None) -> ResponsesToolIndex:
     """Build the index of a request.
 
-    `disclosure` chooses the deferred tools if the request does not use tool search.
+    `exposure` chooses the deferred tools if the request does not use tool search.
     """
     locations = list(_iter_entries(entries))
     search = next((location for location in locations if _is_search(location.entry)), None)
@@ -149,10 +164,13 @@ def build_responses_index(entries: Sequence[Entry], disclosure: Disclosure | Non
         raise _request_error(NO_SEARCH, f"tools.{_DEFER_FIELD}", "invalid_value")
     client_search = _parse_client_search(search) if search else None
     parsed = list(_parse_entries(locations, is_asked))
-    deferred = _choose_deferred(parsed, None if is_asked else disclosure)
+    plan = _plan_deferral(parsed, None if is_asked else exposure)
     entries_with_tools = ((_without_field(location.entry, _DEFER_FIELD), indexed) for location, indexed in parsed)
     return ResponsesToolIndex(
-        *split_entries(entries_with_tools, deferred), client_search=client_search, uses_tool_search=is_asked
+        *split_entries(entries_with_tools, plan.deferred_ids),
+        plan,
+        client_search=client_search,
+        uses_tool_search=is_asked,
     )
 
 
@@ -280,13 +298,13 @@ def _parse_entry(location: _EntryLocation, is_asked: bool) -> IndexedTool | None
     return IndexedTool(tool, wire_name, sent, entry, tool.server or own_namespace)
 
 
-def _choose_deferred(parsed: Sequence[_Parsed], disclosure: Disclosure | None) -> set[str]:
-    tools = [(location, indexed.tool) for location, indexed in parsed if indexed is not None]
-    if disclosure is None:
-        return {tool.id for location, tool in tools if location.is_deferred}
+def _plan_deferral(parsed: Sequence[_Parsed], exposure: Exposure | None) -> ExposurePlan:
+    tools = [(location, indexed) for location, indexed in parsed if indexed is not None]
+    if exposure is None:
+        ids = frozenset(indexed.tool.id for location, indexed in tools if location.is_deferred)
+        return CLIENT_PLAN._replace(deferred_ids=ids)
     # Custom tools have no parameters, so deferring them saves little.
-    functions = [tool for location, tool in tools if location.entry.get("type") == "function"]
-    return {tool.id for tool in disclosure.plan(functions).deferred_tools}
+    return plan_exposure(exposure, [each for location, each in tools if location.entry.get("type") == "function"])
 
 
 def _render_source(name: str, description: str) -> str:
