@@ -26,7 +26,7 @@ from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.dense.tool_text import build_tool_text
-from toolcrib.search.dense.vector_table import VectorTable, normalize_vectors, top_k
+from toolcrib.search.dense.vector_table import VectorTable, normalize_vectors
 
 ROOT = Path(__file__).resolve().parent.parent
 CHUNK = 50_000
@@ -61,22 +61,17 @@ def drawn(real: Array, count: int) -> Iterator[Array]:
 
 
 def ours(rows: Array, queries: Array, exact: list[list[int]], allowed: NDArray[np.bool_]) -> Measured:
-    """A first pass over the heads of all vectors, and a second over the tails of the nearest."""
+    """The vector table: one pass over all vectors, in blocks."""
     started = process_time()
     table = VectorTable.empty(rows.shape[1])
     table = table.with_vectors(dict(enumerate(rows)), len(rows))
     built = process_time() - started
 
     def search(query: Array) -> list[int]:
-        comparison = table.compare(query[None])
-        comparison.rescore(top_k(comparison.rows[0], table.rescore_count))
-        return _top(comparison.rows[0])
+        return _top(table.compare(query[None])[0])
 
     def filtered(query: Array) -> list[int]:
-        comparison = table.compare(query[None])
-        rough = np.where(allowed, comparison.rows[0], 0)
-        comparison.rescore(top_k(rough, table.rescore_count))
-        return _top(np.where(allowed, comparison.rows[0], -1))
+        return _top(np.where(allowed, table.compare(query[None])[0], -1))
 
     spent = []
     for number in range(CHANGES):
@@ -85,7 +80,7 @@ def ours(rows: Array, queries: Array, exact: list[list[int]], allowed: NDArray[n
         spent.append(process_time() - begun)
     milliseconds, recall = _timed(search, queries, exact)
     _, under_filter = _timed(filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries))
-    held = sum(part.nbytes for block in table.blocks for part in block)
+    held = rows.shape[1] * rows.itemsize * table.span
     return Measured(
         "toolcrib",
         len(rows),

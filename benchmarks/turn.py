@@ -26,8 +26,6 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import click
-import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.context import data_folder
 from benchmarks.machine import described
@@ -64,7 +62,7 @@ class Clocked:
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
         return self._model.embed_tools(texts)
 
-    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+    def embed_provisional(self, texts: Sequence[str]) -> Vectors:
         return self._model.embed_provisional(texts)
 
 

@@ -54,7 +54,9 @@ class SimilarityRanker:
         tools = [tool for slot in range(catalog.slot_count) if (tool := catalog.tool_at(slot))]
         slots = [slot for tool in tools if (slot := catalog.slot(tool.id)) is not None]
         rows = self.embedder.embed_tools([tool.description for tool in tools])
-        table = VectorTable.empty(self.width).with_vectors(dict(zip(slots, rows, strict=True)), catalog.slot_count)
+        table = VectorTable.empty(self.width).with_vectors(
+            dict(zip(slots, normalize_vectors(rows), strict=True)), catalog.slot_count
+        )
         return _SimilarityRankerIndex(self, catalog, table)
 
 
@@ -66,7 +68,7 @@ class _SimilarityRankerIndex:
 
     def rank(self, query: ParsedQuery) -> Ranking:
         vector = normalize_vectors(self._ranker.embedder.embed_queries([query.text])[0])
-        similarity = self._table.compare(vector[None]).rows[0]
+        similarity = self._table.compare(vector[None])[0]
         slots = (similarity > 0).nonzero()[0]
         return Ranking(slots, similarity[slots])
 

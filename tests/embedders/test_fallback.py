@@ -2,11 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from tests.embedders.scripted import SimilarityRanker, WordEmbedder
 from tests.search.topic_embedder import ProvisionalTopicEmbedder, TopicEmbedder, Vectors
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
+from toolcrib.search.dense import index as dense_index
 from toolcrib.search.dense.embedder import Embedder
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
@@ -175,7 +178,8 @@ def test_hits_are_grouped_by_either_ranker() -> None:
         assert (len(result), len(engine.group_hits(result))) == (2, 1)
 
 
-def test_warm_up_applies_to_the_active_ranker() -> None:
+def test_warm_up_applies_to_the_active_ranker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_index, "MAX_ENCODED_ON_FIT", 1)
     primary, fallback = Unreachable(), ProvisionalTopicEmbedder()
     engine, ranker, _ = _build_engine(primary, fallback)
     assert engine.warm_up(max_tools=0) == 2

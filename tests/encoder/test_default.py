@@ -13,7 +13,7 @@ from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.encoder import default
 from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
 from toolcrib.encoder.transformer import Array, ServiceNameProbe, TransformerEncoder
-from toolcrib.search.dense.embedder import ProjectableEmbedder, ProvisionalEmbedder
+from toolcrib.search.dense.embedder import ProvisionalEmbedder
 from training.data import rows, taught, words
 
 TOOLS = [
@@ -34,35 +34,32 @@ def test_queries_are_most_similar_to_the_matching_tools() -> None:
         assert similarity.argmax(axis=1).tolist() == [0, 1, 2]
 
 
-def test_projected_static_embedder_equals_projecting_full_vectors() -> None:
-    static = DEFAULT_ENCODER.static_embedder
-    assert isinstance(static, ProjectableEmbedder)
-    full = static.embed_queries(QUERIES)
-    axes = np.linalg.qr(full.T)[0]
-    projected = static.build_projected_embedder(axes)(QUERIES)
-    lengths = np.linalg.norm(projected, axis=1, keepdims=True)
-    assert np.allclose(projected / lengths, full @ axes, atol=1e-5)
-
-
-def test_tools_have_provisional_vectors_until_they_are_encoded() -> None:
+def test_provisional_vectors_are_similar_to_exact_ones() -> None:
     encoder = DefaultEncoder()
     assert isinstance(encoder, ProvisionalEmbedder)
-    provisional, is_exact = encoder.embed_provisional(TOOLS)
-    assert not is_exact.any()
-    exact = encoder.embed_tools(TOOLS[:1])
-    mixed, is_exact = encoder.embed_provisional(TOOLS)
-    assert is_exact.tolist() == [True, False, False]
-    assert np.array_equal(mixed[:1], exact)
-    assert np.array_equal(mixed[1:], provisional[1:])
+    provisional = encoder.embed_provisional(TOOLS)
     assert (provisional * encoder.embed_tools(TOOLS)).sum(axis=1).min() > 0.5
+
+
+def _record_encoded(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    encoded: list[Sequence[str]] = []
+    original = TransformerEncoder.encode
+
+    def record(self: TransformerEncoder, texts: Sequence[str]) -> Array:
+        encoded.append(texts)
+        return original(self, texts)
+
+    monkeypatch.setattr(TransformerEncoder, "encode", record)
+    return encoded
 
 
 def test_tool_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(default, "MAX_CACHED_TOOLS", 2)
+    encoded = _record_encoded(monkeypatch)
     encoder = DefaultEncoder()
-    encoder.embed_tools(TOOLS[:2])
-    encoder.embed_tools(TOOLS[2:])
-    assert encoder.embed_provisional(TOOLS)[1].tolist() == [False, False, True]
+    for texts in (TOOLS[:2], TOOLS[2:], TOOLS[2:], TOOLS):
+        encoder.embed_tools(texts)
+    assert encoded == [TOOLS[:2], TOOLS[2:], [], TOOLS[:2]]
 
 
 def test_service_names_score_higher_than_other_names() -> None:
@@ -151,10 +148,12 @@ def test_training_words_ignore_order_but_count_repetitions() -> None:
     assert words("create a cycle") != words("create a cycle cycle")
 
 
-def test_clear_cache_drops_all_vectors() -> None:
+def test_clear_cache_drops_all_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = _record_encoded(monkeypatch)
     encoder = DefaultEncoder()
     encoder.embed_tools(TOOLS)
     first = encoder.embed_queries(QUERIES)
     encoder.clear_cache()
-    assert not encoder.embed_provisional(TOOLS)[1].any()
+    encoder.embed_tools(TOOLS)
+    assert encoded == [TOOLS, TOOLS]
     assert encoder.embed_queries(QUERIES) is not first

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from threading import Barrier, Thread
-from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.search.topic_embedder import ProvisionalTopicEmbedder, TopicEmbedder, Vectors
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.errors import InvalidQuery
-from toolcrib.search.dense.index import DenseIndex, DenseRanker
+from toolcrib.search.dense import index as dense_index
+from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
 from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
@@ -141,41 +140,8 @@ def test_nothing_is_grouped_without_vectors(lexical_engine: SearchEngine) -> Non
     assert DenseRanker(TopicEmbedder()).fit(Catalog()).pairwise_similarity([0, 1]).tolist() == [[1, 0], [0, 1]]
 
 
-def test_tools_encoded_during_an_update_are_consistent() -> None:
-    class Watched(DenseIndex):
-        """An index that another thread warms up as soon as its table is read."""
-
-        watched = False
-
-        def __getattribute__(self, name: str) -> Any:
-            found = super().__getattribute__(name)
-            if name == "_table" and self.watched:
-                self.watched = False
-                reader = Thread(target=self.warm_up, args=(10,))
-                readers.append(reader)
-                # While the lock is held, the other thread has to wait.
-                is_held = self._lock.locked()
-                reader.start()
-                if not is_held:
-                    reader.join(10)
-            return found
-
-    readers: list[Thread] = []
-    catalog = Catalog([Tool("forecast", "The weather"), Tool("umbrella", "Against rain")])
-    empty = Watched(ProvisionalTopicEmbedder(), Catalog(), None, frozenset(), None)
-    index = empty.with_catalog(catalog)
-    assert isinstance(index, Watched)
-    index.watched = True
-    later = index.with_catalog(catalog.with_tools([Tool("sunglasses", "For the sun")]))
-    (reader,) = readers
-    reader.join(10)
-    assert index.provisional_count == 0
-    later.warm_up(10)
-    assert later.pairwise_similarity([0, 1, 2]).min() > 0.99
-    assert later.compare(later.embed_queries(["rain"])).rows.min() > 0.99
-
-
-def test_concurrent_encoding_keeps_both_results() -> None:
+def test_concurrent_encoding_keeps_both_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dense_index, "MAX_ENCODED_ON_FIT", 10)
     catalog = Catalog([Tool(f"t{at}", f"about the weather {at}") for at in range(40)])
     together = Barrier(2)
 
@@ -185,15 +151,17 @@ def test_concurrent_encoding_keeps_both_results() -> None:
             return super().embed_tools(texts)
 
     index = DenseRanker(Meeting()).fit(catalog)
-    readers = [Thread(target=index.encode_candidates, args=(slots, 10)) for slots in (range(10), range(10, 20))]
+    vectors = index.embed_queries(["rain"])
+    readers = [Thread(target=index.compare_encoded, args=(vectors, slots)) for slots in (range(10), range(10, 20))]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join()
+    assert index.warm_up(0) == 20
     read = DenseRanker(TopicEmbedder()).fit(catalog)
-    alike = index.pairwise_similarity(list(range(20)))
-    assert index.provisional_count == 20
-    np.testing.assert_allclose(alike, read.pairwise_similarity(list(range(20))), atol=1e-5)
+    assert index.compare_encoded(vectors, range(20)).keys() == set(range(20))
+    expected = read.compare(vectors).rows[0, :20]
+    assert [row[0] for row in index.compare_encoded(vectors, range(20)).values()] == expected.tolist()
 
 
 def test_with_reasons_explains_each_hit_by_its_own_query(lexical_engine: SearchEngine) -> None:

@@ -34,9 +34,9 @@ class TopicEmbedder:
 class ProvisionalTopicEmbedder(TopicEmbedder):
     """Returns uninformative provisional vectors."""
 
-    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
+    def embed_provisional(self, texts: Sequence[str]) -> Vectors:
         # Slightly similar to everything.
-        return np.full((len(texts), len(TOPICS)), 0.1, np.float32), np.zeros(len(texts), np.bool_)
+        return np.full((len(texts), len(TOPICS)), 0.1, np.float32)
 
 
 def _vector(text: str) -> list[float]:

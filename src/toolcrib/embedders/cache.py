@@ -13,18 +13,10 @@ from threading import Lock
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection, transaction
-from toolcrib.search.dense.embedder import (
-    Embedder,
-    ProvisionalEmbedder,
-    Vectors,
-    score_service_names,
-    validate_provisional,
-    validate_vectors,
-)
+from toolcrib.search.dense.embedder import Embedder, ProvisionalEmbedder, Vectors, score_service_names, validate_vectors
 
 CAPACITY: Final = 10_000
 MAX_NAME_CHARS: Final = 512
@@ -119,6 +111,9 @@ class CachedEmbedder:
         if capacity < 1:
             raise InvalidConfig(f"the capacity of a cache must be at least 1, not {capacity}")
         self._embedder = embedder
+        if isinstance(embedder, ProvisionalEmbedder):
+            # Provisional vectors are not cached: they take less time than a look-up.
+            self.embed_provisional = embedder.embed_provisional
         self._name = name
         self._source = f"the embedder {name!r}"
         self._capacity = capacity
@@ -151,24 +146,6 @@ class CachedEmbedder:
     def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
         """Return the underlying embedder's scores of the names in a query."""
         return score_service_names(self._embedder, text, names)
-
-    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        """Return cached vectors and provisional ones for the rest, and which are exact."""
-        if not isinstance(self._embedder, ProvisionalEmbedder):
-            return self.embed_tools(texts), np.ones(len(texts), np.bool_)
-        keys = [_hash_text(self._name, "tool", text) for text in texts]
-        texts_by_key = dict(zip(keys, texts, strict=True))
-        cached = self._look_up(texts_by_key, self._usable_store)
-        self._cache_vectors(cached)
-        missing = [key for key in texts_by_key if key not in cached]
-        provisional: dict[bytes, tuple[Vectors, bool]] = {}
-        if missing:
-            result = self._embedder.embed_provisional([texts_by_key[key] for key in missing])
-            rows, is_exact = validate_provisional(result, len(missing), self._source)
-            provisional = dict(zip(missing, zip(rows, is_exact.tolist(), strict=True), strict=True))
-        vectors = [(unpack_vector(cached[key]), True) if key in cached else provisional[key] for key in keys]
-        stacked = self._stack_rows([row for row, _ in vectors])
-        return stacked, np.array([exact for _, exact in vectors], np.bool_)
 
     @property
     def _usable_store(self) -> VectorStore | None:

@@ -6,8 +6,8 @@ import hashlib
 import math
 import mmap
 from ast import literal_eval
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property, partial
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from importlib import import_module
 from importlib.resources import files
 from typing import IO, Any, Final
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from toolcrib.encoder.glossary import glossary_checksum, translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer, load_vocabulary
-from toolcrib.encoder.transformer import MAX_TOKENS, Array, ServiceNameProbe, TransformerEncoder
+from toolcrib.encoder.transformer import MAX_TOKENS, MIN_ROWS, Array, ServiceNameProbe, TransformerEncoder
 
 MAX_STATIC_HEAD_TOKENS: Final = 22
 MAX_STATIC_TOKENS: Final = 62
@@ -60,12 +60,6 @@ class ResidualProjection:
         """Return the projection with this name prefix in a weight file."""
         return cls(*(weights[f"{name}.{part}"] for part in _PROJECTION_PARTS))
 
-    def project_onto(self, axes: Array) -> ResidualProjection:
-        """Return this projection followed by one onto the given axes, as a single projection."""
-        straight, widen = np.split(self._first, [self._width], axis=1)
-        shift, widen_shift = np.split(self._shift, [self._width])
-        return ResidualProjection(straight @ axes, shift @ axes, widen, widen_shift, self._narrow @ axes)
-
     def __call__(self, x: Array) -> Array:
         """Project one vector, or several rows."""
         both = np.dot(x, self._first)
@@ -96,15 +90,14 @@ class StaticEncoder:
         parts = [text.partition(SEPARATOR) for text in texts]
         heads = self._means([self._token_ids(head, MAX_STATIC_HEAD_TOKENS) for head, _, _ in parts])
         rests = self._means([self._token_ids(rest, MAX_STATIC_TOKENS) for _, _, rest in parts])
-        return _normalize_rows(self._tool(np.concatenate((heads, rests), axis=1)))
+        means = np.concatenate((heads, rests), axis=1)
+        # A product of fewer rows is rounded differently.
+        missing = max(MIN_ROWS - len(means), 0)
+        return _normalize_rows(self._tool(np.pad(means, ((0, missing), (0, 0))))[: len(means)])
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
         """Return one unit vector per query."""
         return _normalize_rows(self._encode(self._query, texts))
-
-    def build_projected_encoder(self, axes: Array) -> Callable[[Sequence[str]], Array]:
-        """Return a function that encodes queries, projected onto the axes and not normalized."""
-        return partial(self._encode, self._query.project_onto(axes))
 
     def _encode(self, projection: ResidualProjection, texts: Sequence[str]) -> Array:
         if len(texts) == 1:
@@ -195,11 +188,7 @@ class DefaultEncoder:
         self._probe_outputs: dict[str, Array] = {}
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
-        """Return one vector per query.
-
-        The cache key is the whole batch: the last digit of a vector may depend on the batch, and a
-        cached result must equal a computed one.
-        """
+        """Return one vector per query. The cache key is the whole batch, because searches repeat it."""
         cache = self._query_vectors
         key = tuple(texts)
         vectors = cache.get(key)
@@ -234,17 +223,9 @@ class DefaultEncoder:
         cache.update(new)
         return vectors
 
-    def embed_provisional(self, texts: Sequence[str]) -> tuple[Array, NDArray[np.bool_]]:
-        """Return vectors without running the transformer, and which of them are exact.
-
-        Cached tools get their exact vector, all others a static embedding.
-        """
-        vectors = self._static_encoder.embed_tools(_translate_all(texts))
-        cache = self._tool_vectors
-        is_exact = np.array([text in cache for text in texts], np.bool_)
-        if is_exact.any():
-            vectors[is_exact] = [cache[text] for text in texts if text in cache]
-        return vectors, is_exact
+    def embed_provisional(self, texts: Sequence[str]) -> Array:
+        """Return static embeddings of tools, without running the transformer."""
+        return self._static_encoder.embed_tools(_translate_all(texts))
 
     def clear_cache(self) -> None:
         """Drop all cached vectors."""
@@ -296,11 +277,6 @@ class StaticEmbedder:
     def embed_queries(self, texts: Sequence[str]) -> Array:
         """Return one vector per query."""
         return self._encoder._static_encoder.embed_queries(_translate_all(texts))
-
-    def build_projected_embedder(self, axes: Array) -> Callable[[Sequence[str]], Array]:
-        """Return a function that embeds queries and projects them onto the given axes."""
-        encode = self._encoder._static_encoder.build_projected_encoder(axes)
-        return lambda texts: encode(_translate_all(texts))
 
     def embed_tools(self, texts: Sequence[str]) -> Array:
         """Return one vector per tool text."""

@@ -27,6 +27,9 @@ EPSILON: Final = np.float32(1e-12)
 # OpenBLAS multiplies four rows at a time and reads all weights again for a remainder, so eleven rows
 # take longer than twelve.
 ROW_MULTIPLE: Final = 4
+# For fewer rows OpenBLAS uses another kernel with another rounding. With at least this many, the
+# vector of a text does not depend on the texts that are encoded with it.
+MIN_ROWS: Final = 8
 
 _MAX_ATTENTION_LOGIT: Final = np.float32(80)
 _ONE: Final = np.float32(1)
@@ -92,7 +95,8 @@ class NumpyLayers:
     def __call__(self, batches: Batches) -> list[tuple[Array, Array]]:
         # The tokens of all texts in one matrix: one large product instead of many small ones.
         tokens = [batch.reshape(-1, batch.shape[-1]) for batch in batches]
-        unused = -sum(map(len, tokens)) % ROW_MULTIPLE
+        used = sum(map(len, tokens))
+        unused = max(-used % ROW_MULTIPLE, MIN_ROWS - used)
         y = halfway = np.concatenate((*tokens, np.zeros((unused, tokens[0].shape[1]), np.float32)))
         for number, layer in enumerate(self._layers, 1):
             y = layer(y, batches)

@@ -40,8 +40,6 @@ MAX_LIMIT: Final = 10_000
 MAX_QUERIES: Final = 20
 # Tools of two servers that are this similar are duplicates.
 DUPLICATE_SIMILARITY: Final = 0.9
-# Every ranker scores at least this many of the best hits exactly, before filters.
-_EXACT_HITS: Final = 32
 # Whether a segment is covered depends on at least this many of the best hits, also on a short page.
 _MIN_JUDGED_HITS: Final = 5
 
@@ -87,10 +85,11 @@ class SearchEngine:
         return later
 
     def warm_up(self, mode: str = "", max_tools: int = MAX_LIMIT) -> int:
-        """Encode up to `max_tools` tools that have provisional vectors; return how many are left.
+        """Encode up to `max_tools` more tools of a large catalog; return how many are left.
 
-        A search works without it and encodes its best candidates. Warming up makes the first
-        searches as good and as fast as later ones.
+        A small catalog is encoded when it is first searched. In a large one, a search encodes its best
+        candidates and compares the others by provisional vectors, until `warm_up` has encoded all tools.
+        Then searches are better and faster, and their results are `fully_encoded`.
         """
         return warm_up_index(self._index(self._check_mode(mode)), max_tools)
 
@@ -178,9 +177,6 @@ class SearchEngine:
             return Explanation(tool, False, None, 0.0, f"left out by the filter: {facets}")
         ranking, names = self._rank(query, mode, where, is_allowed)
         ranking = self._filter_facets(ranking, where, is_allowed)
-        if ranking.approximate:
-            ranking = self._rescore(ranking, is_allowed, len(ranking.slots))
-            is_allowed = None
         matches = self._best(ranking, is_allowed, len(ranking.slots))
         place = next((at for at, (found, _) in enumerate(matches) if found == slot), None)
         reasons = self._reasons(query, mode, names, slot)
@@ -212,9 +208,6 @@ class SearchEngine:
         ids = None if rights is None else rights.ids
         if ids is not None and len(ids) ** 2 <= 16 * count * len(self.catalog):
             ranking = self._filter_ids(ranking, ids)
-        is_filtered = has_filter or is_allowed is not None
-        if ranking.approximate and (is_filtered or count > _EXACT_HITS):
-            ranking, is_allowed = self._rescore(ranking, is_allowed, count), None
         best = self._best(ranking, is_allowed, max(count, _MIN_JUDGED_HITS))
         fits, uncovered = ranking.judge(best)
         found = best[:count]
@@ -223,7 +216,9 @@ class SearchEngine:
         notes = ranking.notes_about([slot for slot, _ in found]) if ranking.notes else ()
         confidence = max([hit.confidence for hit in hits], default=0.0)
         has_more = len(found) > end
-        return SearchResult(query, mode, hits, has_more, notes, confidence, uncovered=uncovered)
+        return SearchResult(
+            query, mode, hits, has_more, notes, confidence, uncovered=uncovered, fully_encoded=ranking.fully_encoded
+        )
 
     def _search_all(
         self, queries: Sequence[str], limit: int, offset: int, mode: str, where: Where, rights: ToolRights | None
@@ -252,6 +247,7 @@ class SearchEngine:
             confidence=max(confidences, default=0.0),
             parts=parts,
             uncovered=find_uncovered(parts),
+            fully_encoded=all(part.fully_encoded for part in parts),
         )
 
     def _check_mode(self, mode: str) -> str:
@@ -337,16 +333,6 @@ class SearchEngine:
             if len(allowed) >= count or len(best) < wanted:
                 return allowed[:count]
             wanted *= 8
-
-    def _rescore(self, ranking: Ranking, is_allowed: ToolPredicate | None, count: int) -> Ranking:
-        """Return the ranking of the best allowed tools, scored exactly.
-
-        A ranker chooses which tools to score exactly before it is known which of them are allowed.
-        So the best allowed ones are scored again, and some more that may overtake them.
-        """
-        assert ranking.approximate is not None
-        best = self._best(ranking, is_allowed, 2 * count + _EXACT_HITS)
-        return ranking.approximate.rescore(np.array(sorted(slot for slot, _ in best), np.intp))
 
     def _hits(self, page: list[Candidate], fits: list[float], threshold: float) -> tuple[Hit, ...]:
         tool_at = self.catalog.tool_at

@@ -66,8 +66,8 @@ class Ranking(NamedTuple):
     # How well each slot fits: a row for the whole query, then one for each of its segments.
     similarities: Scores | None = None
     segments: tuple[str, ...] = ()
-    # Set if slots far from the top were scored approximately.
-    approximate: ApproximateScores | None = None
+    # False if some tools were compared by provisional vectors; `warm_up` changes that.
+    fully_encoded: bool = True
 
     def filter_slots(self, mask: NDArray[np.bool_]) -> Ranking:
         """Return the ranking of those of its slots that the mask selects."""
@@ -116,13 +116,6 @@ class Ranking(NamedTuple):
         Notes about other tools could reveal tools that the caller may not see.
         """
         return tuple(note.text for note in self.notes if note.slots is None or np.isin(note.slots, slots).any())
-
-
-class ApproximateScores(Protocol):
-    """Scores of every slot, some of them approximate."""
-
-    def rescore(self, slots: Slots) -> Ranking:
-        """Return the ranking of these slots, ascending, scored exactly."""
 
 
 class Index(Protocol):
@@ -175,6 +168,17 @@ def pairwise_similarity(index: Index, slots: list[int]) -> NDArray[np.float32]:
     if isinstance(index, SimilarityIndex):
         return index.pairwise_similarity(slots)
     return np.eye(len(slots), dtype=np.float32)
+
+
+def top_slots(scores: Scores, count: int) -> NDArray[np.intp]:
+    """Return the slots of the best scores, highest first; equal scores in catalog order."""
+    if len(scores) > count:
+        least = np.partition(scores, len(scores) - count)[len(scores) - count]
+        slots = (scores >= least).nonzero()[0]
+    else:
+        slots = np.arange(len(scores))
+    best: NDArray[np.intp] = slots[np.argsort(-scores[slots], kind="stable")][:count]
+    return best
 
 
 def ranking_from_scores(scores: dict[int, float]) -> Ranking:

@@ -68,6 +68,9 @@ class SearchResult:
         uncovered: The segments of the query, or the queries, that none of the best hits fits,
             provided that a hit fits another one. The best hits are those up to the end of this
             page, and at least five. Segments of one query are measured by the ranker's threshold.
+        fully_encoded: False if the catalog is large and `SearchEngine.warm_up` has not encoded all of
+            its tools. Until it has, results stay the same, however many tools are encoded; afterwards
+            they are better.
     """
 
     query: str
@@ -79,6 +82,7 @@ class SearchResult:
     confidence_threshold: float = CONFIDENCE_THRESHOLD
     parts: tuple[SearchResult, ...] = ()
     uncovered: tuple[str, ...] = ()
+    fully_encoded: bool = True
 
     @property
     def confident(self) -> bool:

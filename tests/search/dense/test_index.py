@@ -8,14 +8,7 @@ import pytest
 from tests.search.topic_embedder import TOPICS, ProvisionalTopicEmbedder, TopicEmbedder, Vectors
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.errors import EmbeddingFailed
-from toolcrib.search.dense.index import MAX_ENCODED_PER_QUERY, DenseIndex, DenseRanker
-from toolcrib.search.dense.vector_table import (
-    BLOCK_SLOTS,
-    HEAD_DIMENSIONS,
-    MIN_ROTATED_SLOTS,
-    VectorTable,
-    normalize_vectors,
-)
+from toolcrib.search.dense.index import MAX_ENCODED_ON_FIT, MAX_ENCODED_PER_QUERY, DenseIndex, DenseRanker
 from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.ranker import MatchReason
 
@@ -36,17 +29,9 @@ def test_tools_are_found_by_similarity(office: Catalog) -> None:
     assert index.reasons(ParsedQuery("rain"), 999) == ()
 
 
-@pytest.mark.parametrize("count", [3, MIN_ROTATED_SLOTS])
-def test_tool_that_does_not_match_has_no_reasons(count: int) -> None:
-    class OppositeQueries(TopicEmbedder):
-        """Vectors wide enough that a large table is rotated."""
-
-        def embed_queries(self, texts: Sequence[str]) -> Vectors:
-            return np.pad(super().embed_queries(texts), ((0, 0), (0, 2 * HEAD_DIMENSIONS)))
-
+def test_tool_that_does_not_match_has_no_reasons() -> None:
     tools = [Tool("forecast", "The weather"), Tool("pay_bill", "Pay a bill")]
-    catalog = Catalog([*tools, *(Tool(f"t{at}", "A letter") for at in range(count - 2))])
-    engine = SearchEngine(catalog, {"dense": DenseRanker(OppositeQueries())})
+    engine = SearchEngine(Catalog(tools), {"dense": DenseRanker(TopicEmbedder())})
     found, missed = (engine.explain("rain tomorrow", tool.id) for tool in tools)
     assert (found.rank, found.reasons) == (1, (MatchReason("rain tomorrow", "meaning", 1.0),))
     assert missed.reasons == ()
@@ -71,21 +56,31 @@ def test_only_changed_tools_are_encoded(office: Catalog) -> None:
     assert _find(updated.with_catalog(other), other, "sun") == ["sunglasses"]
 
 
-def test_candidates_with_provisional_vectors_are_encoded() -> None:
-    tools = [Tool(f"t{at}", "about the weather") for at in range(3 * MAX_ENCODED_PER_QUERY)]
-    catalog, slow = Catalog(tools), ProvisionalTopicEmbedder()
+def test_best_candidates_of_a_large_catalog_are_encoded() -> None:
+    tools = [Tool(f"t{at}", "about the weather") for at in range(MAX_ENCODED_ON_FIT + 1)]
+    catalog, slow = Catalog(tools).without(["t3"]), ProvisionalTopicEmbedder()
+    DenseRanker(slow).fit(catalog)
+    assert len(slow.read) == MAX_ENCODED_ON_FIT
+    slow.read.clear()
+    catalog = catalog.with_tools([Tool("t3", "about bugs")])
     index = DenseRanker(slow).fit(catalog)
-    assert (index.provisional_count, slow.read) == (len(tools), [])
-    index.rank(ParsedQuery("rain"))
-    assert len(slow.read) == MAX_ENCODED_PER_QUERY
-    assert index.provisional_count == len(tools) - MAX_ENCODED_PER_QUERY
+    assert slow.read == []
+    for _ in range(2):
+        assert not index.rank(ParsedQuery("rain")).fully_encoded
+        assert len(slow.read) == MAX_ENCODED_PER_QUERY
     assert index.warm_up(4) == len(tools) - MAX_ENCODED_PER_QUERY - 4
     assert index.warm_up(1_000) == 0
-    read = len(slow.read)
-    assert _find(index, catalog, "rain") == [tool.name for tool in tools]
-    assert len(slow.read) == read == len(tools)
-    later = catalog.with_tools([Tool("t0", "about bugs")])
-    assert index.with_catalog(later).provisional_count == 1
+    assert len(slow.read) == len(tools)
+    assert index.rank(ParsedQuery("rain")).fully_encoded
+    assert _find(index, catalog, "rain") == [tool.name for tool in tools if tool.name != "t3"]
+    assert index.reasons(ParsedQuery("bug"), 2) == ()
+
+
+def test_large_catalog_without_tools_left_has_no_matches() -> None:
+    tools = [Tool(f"t{at}", "about the weather") for at in range(MAX_ENCODED_ON_FIT + 1)]
+    index = DenseRanker(ProvisionalTopicEmbedder()).fit(Catalog(tools))
+    empty = Catalog(tools).without([tool.id for tool in tools])
+    assert len(index.with_catalog(empty).rank(ParsedQuery("rain")).slots) == 0
 
 
 class FixedQueryEmbedder(TopicEmbedder):
@@ -105,21 +100,6 @@ def test_invalid_query_vectors_raise_embedding_failed(vectors: Vectors) -> None:
     index = DenseRanker(FixedQueryEmbedder(vectors)).fit(Catalog([Tool("x")]))
     with pytest.raises(EmbeddingFailed, match="the embedder return"):
         index.rank(ParsedQuery("rain"))
-
-
-def test_table_shares_unchanged_blocks() -> None:
-    table = VectorTable.empty(2)
-    assert table.compare(np.array([[1, 0]], np.float32)).rows.shape == (1, 0)
-    span = BLOCK_SLOTS + 2
-    east, north = np.array([1, 0], np.float32), np.array([0, 3], np.float32)
-    first = table.with_vectors({0: east, BLOCK_SLOTS + 1: north}, span)
-    second = first.with_vectors({0: None, 1: north}, span)
-    assert first.compare(east[None]).rows[0, 0] == 1
-    assert second.compare(east[None]).rows[0, 0] == 0
-    assert second.blocks[1] is first.blocks[1]
-    assert second.rows([BLOCK_SLOTS + 1]).tolist() == [[0, 1]]
-    assert second.compare(np.stack((east, north))).rows[1, 1] == 3
-    assert normalize_vectors(np.zeros((1, 2), np.float32)).tolist() == [[0, 0]]
 
 
 def test_rows_of_different_widths_are_rejected() -> None:

@@ -6,18 +6,15 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.errors import EmbeddingFailed
-from toolcrib.search.dense.embedder import EmbedQueries, Vectors
+from toolcrib.search.dense import index as dense_index
+from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.index import DenseRanker
-from toolcrib.search.dense.projection import PROJECTED_DIMENSIONS
-from toolcrib.search.dense.vector_table import MIN_ROTATED_SLOTS
 from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
-from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.ranker import Ranker
 
 OFFICE = Catalog([Tool("send_email", "Send an email."), Tool("get_weather", "Tell the weather.")])
@@ -41,21 +38,14 @@ class ConstantEmbedder:
 class MixedWidthEmbedder(ConstantEmbedder):
     """Returns provisional vectors that are narrower than the final ones."""
 
-    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        return np.ones((len(texts), 4), np.float32), np.zeros(len(texts), np.bool_)
+    def embed_provisional(self, texts: Sequence[str]) -> Vectors:
+        return np.ones((len(texts), 4), np.float32)
 
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         return np.ones((len(texts), 4), np.float32)
 
     def embed_tools(self, texts: Sequence[str]) -> Vectors:
         return np.ones((len(texts), 8), np.float32)
-
-
-class ProjectableEmbedder(ConstantEmbedder):
-    """Embeds queries along the axes of a large catalog."""
-
-    def build_projected_embedder(self, axes: Vectors) -> EmbedQueries:
-        return lambda texts: np.ones((len(texts), axes.shape[1]), np.float32)
 
 
 def _hybrid(embedder: ConstantEmbedder) -> Ranker:
@@ -86,21 +76,25 @@ def test_changed_width_falls_back() -> None:
 
 
 @pytest.mark.parametrize("make", [DenseRanker, _hybrid])
-def test_final_vectors_wider_than_provisional_ones_are_rejected(make: Callable[[ConstantEmbedder], Ranker]) -> None:
+def test_final_vectors_wider_than_provisional_ones_are_rejected(
+    make: Callable[[ConstantEmbedder], Ranker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dense_index, "MAX_ENCODED_ON_FIT", 1)
     ranker = FallbackRanker(make(MixedWidthEmbedder()), LexicalRanker())
     engine = SearchEngine(OFFICE, {"meaning": ranker})
     assert [hit.tool.name for hit in engine.search("email somebody")] == ["send_email"]
     assert "8 numbers for tools, but returned 4" in str(ranker.primary_error)
 
 
-def test_changed_width_raises_for_projected_vectors() -> None:
-    catalog = Catalog([Tool(f"tool_{number}") for number in range(MIN_ROTATED_SLOTS)])
-    embedder = ProjectableEmbedder(2 * PROJECTED_DIMENSIONS)
-    index = DenseRanker(embedder).fit(catalog)
-    later = catalog.with_tools([Tool("one_more")])
-    assert len(index.with_catalog(later).rank(ParsedQuery("any")).slots) == MIN_ROTATED_SLOTS + 1
-    embedder.width = PROJECTED_DIMENSIONS
-    with pytest.raises(
-        EmbeddingFailed, match=f"{PROJECTED_DIMENSIONS} numbers for tools, .* {2 * PROJECTED_DIMENSIONS} "
-    ):
-        index.with_catalog(later)
+def test_changed_width_raises_for_provisional_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    class ProvisionalConstantEmbedder(ConstantEmbedder):
+        def embed_provisional(self, texts: Sequence[str]) -> Vectors:
+            return self.embed_tools(texts)
+
+    monkeypatch.setattr(dense_index, "MAX_ENCODED_ON_FIT", 1)
+    embedder = ProvisionalConstantEmbedder()
+    engine = SearchEngine(OFFICE, {"hybrid": _hybrid(embedder)})
+    assert not engine.search("an email to somebody").fully_encoded
+    embedder.width = 4
+    with pytest.raises(EmbeddingFailed, match=r"4 numbers for tools, .* 8 "):
+        engine.with_catalog(LATER)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.search.topic_embedder import ProvisionalTopicEmbedder, TopicEmbedder, Vectors
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool
 from toolcrib.search.dense.embedder import Embedder
-from toolcrib.search.dense.index import MAX_ENCODED_PER_QUERY, DenseRanker
+from toolcrib.search.dense.index import MAX_ENCODED_ON_FIT, MAX_ENCODED_PER_QUERY, DenseRanker
 from toolcrib.search.hybrid.calibration import DEFAULT_CALIBRATION, Calibration
 from toolcrib.search.hybrid.fusion import DEFAULT_WEIGHTS, FusionWeights
 from toolcrib.search.hybrid.ranker import HybridRanker
@@ -199,8 +199,8 @@ def test_no_segment_is_reported_if_none_is_covered(office: Catalog) -> None:
     assert engine.search("salesforce query and übersetzen").uncovered == ()
 
 
-def test_candidates_are_encoded_during_a_search() -> None:
-    tools = [Tool(f"t{at}", "about the weather") for at in range(2 * MAX_ENCODED_PER_QUERY)]
+def test_best_candidates_of_a_large_catalog_are_encoded() -> None:
+    tools = [Tool(f"t{at}", "about the weather") for at in range(MAX_ENCODED_ON_FIT + 1)]
     slow = ProvisionalTopicEmbedder()
     engine = _engine(Catalog(tools), slow)
     assert engine.warm_up("hybrid", 0) == len(tools)

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from toolcrib.errors import EmbeddingFailed, ToolcribError
 
 Vectors = NDArray[np.float32]
-EmbedQueries = Callable[[Sequence[str]], Vectors]
 
 MAX_WIDTH: Final = 16_384
 # The probability that a name is that of a service, for embedders that do not estimate it: most
@@ -47,19 +46,8 @@ class Embedder(Protocol):
 class ProvisionalEmbedder(Embedder, Protocol):
     """An embedder that can return provisional vectors of tools without delay."""
 
-    def embed_provisional(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        """Return vectors of tools, and which of them are as good as those of `embed_tools`."""
-
-
-@runtime_checkable
-class ProjectableEmbedder(Embedder, Protocol):
-    """An embedder of static vectors. In a large catalog a few dimensions of them are enough."""
-
-    def build_projected_embedder(self, axes: Vectors) -> EmbedQueries:
-        """Return a function that embeds queries and projects their vectors on the axes.
-
-        The axes are the columns. The projected rows need not have unit length.
-        """
+    def embed_provisional(self, texts: Sequence[str]) -> Vectors:
+        """Return vectors of tools that depend on their texts alone; those of `embed_tools` are better."""
 
 
 class ServiceNameEmbedder(Embedder, Protocol):
@@ -110,19 +98,11 @@ def validate_vectors(result: Any, count: int, source: str = _SOURCE) -> Vectors:
 
     Raises `EmbeddingFailed` if it is not a table of that many rows of finite numbers.
     """
-    rows = validate_shape(result, count, source)
-    if not np.isfinite(rows).all():
-        raise non_finite_error(source)
-    return rows
-
-
-def validate_shape(result: Any, count: int, source: str = _SOURCE) -> Vectors:
-    """Return the result of an embedder as float32 rows, without checking for NaN and infinity."""
     try:
         if isinstance(result, np.ndarray) and result.dtype == np.float32:
             rows = result
         else:
-            # A number beyond the range of float32 becomes infinite, which is checked later.
+            # A number beyond the range of float32 becomes infinite, which is checked below.
             with np.errstate(over="ignore"):
                 rows = _check_real(np.asarray(result)).astype(np.float32, copy=False)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -135,27 +115,12 @@ def validate_shape(result: Any, count: int, source: str = _SOURCE) -> Vectors:
             f"{source} returned vectors of the shape {rows.shape} for {count} texts; it should "
             f"return one row a text, of 1 to {MAX_WIDTH:,} numbers"
         )
-    return rows
-
-
-def non_finite_error(source: str = _SOURCE) -> EmbeddingFailed:
-    """Return the error for a vector with NaN or infinity."""
-    return EmbeddingFailed(
-        f"{source} returned a vector with an infinite number or NaN; check the model's precision, or use another model"
-    )
-
-
-def validate_provisional(result: Any, count: int, source: str = _SOURCE) -> tuple[Vectors, NDArray[np.bool_]]:
-    """Return the result of `embed_provisional`: the rows, and which of them are final."""
-    is_pair = isinstance(result, tuple) and len(result) == 2
-    vectors, is_final = result if is_pair else (None, None)
-    if not isinstance(is_final, np.ndarray) or is_final.dtype != np.bool_ or is_final.shape != (count,):
+    if not np.isfinite(rows).all():
         raise EmbeddingFailed(
-            f"{source} returned {_describe(result)} for {count} texts; its `embed_provisional` "
-            "should return a tuple of two: the vectors, and a numpy array with one bool a text, "
-            "True where the vector is as good as that of `embed_tools`; or not exist"
+            f"{source} returned a vector with an infinite number or NaN; check the model's precision, "
+            "or use another model"
         )
-    return validate_vectors(vectors, count, source), is_final
+    return rows
 
 
 def check_width(side: str, vectors: Vectors, width: int) -> None:
@@ -166,12 +131,6 @@ def check_width(side: str, vectors: Vectors, width: int) -> None:
             "tools; all vectors must come from one model: if it was changed, restart with the new "
             "one, and clear the cache of the old one or give the new one another name"
         )
-
-
-def _describe(result: Any) -> str:
-    if isinstance(result, tuple):
-        return f"a tuple of {', '.join(type(item).__name__ for item in result[:3]) or 'nothing'}"
-    return type(result).__name__
 
 
 def _check_real(values: NDArray[Any]) -> NDArray[Any]:

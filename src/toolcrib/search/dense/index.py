@@ -1,46 +1,43 @@
 """Dense ranking: the cosine similarity of the vectors of a query and a tool.
 
-Encoding a tool takes milliseconds, and a catalog may have thousands. So a tool gets a provisional
-vector first, if the embedder supports that, and is encoded when it is a candidate of a query.
+Encoding a tool takes milliseconds, and a catalog may have thousands. So a large catalog gets
+provisional vectors first, if the embedder has them. A query is compared with these, its best
+candidates are encoded, and their similarities are replaced. Which candidates these are depends on the
+query and the catalog alone, so neither earlier searches nor the progress of `warm_up` change a result.
+Once `warm_up` has encoded every tool, the index uses the exact vectors only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import ClassVar, Final
+from typing import ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
+from toolcrib.core.tool import Tool
 from toolcrib.search.dense.embedder import (
     Embedder,
-    ProjectableEmbedder,
     ProvisionalEmbedder,
     Vectors,
     call_embedder,
     check_width,
     score_service_names,
-    validate_provisional,
     validate_vectors,
 )
-from toolcrib.search.dense.projection import QueryProjection
 from toolcrib.search.dense.tool_text import build_tool_text
-from toolcrib.search.dense.vector_table import (
-    MIN_ROTATED_SLOTS,
-    VectorComparison,
-    VectorTable,
-    normalize_vectors,
-    top_k,
-)
+from toolcrib.search.dense.vector_table import VectorTable, compare_vectors, normalize_vectors, round_vectors
 from toolcrib.search.query.parser import ParsedQuery, Syntax
-from toolcrib.search.ranker import MatchReason, Ranking, Slots
+from toolcrib.search.ranker import MatchReason, Ranking, top_slots
 
 # Unrelated texts have about this similarity.
 MIN_SIMILARITY: Final = 0.1
-# How many tools with a provisional vector a query may have encoded. Bounds the time of a query.
+# A catalog of up to this many tools is encoded when it is fitted; so are that many changed tools.
+MAX_ENCODED_ON_FIT: Final = 200
+# How many candidates a query is compared with exactly while the others have provisional vectors.
 MAX_ENCODED_PER_QUERY: Final = 8
 
 
@@ -54,189 +51,221 @@ class DenseRanker:
 
     def fit(self, catalog: Catalog) -> DenseIndex:
         """Return an index of a catalog."""
-        return DenseIndex(self.embedder, Catalog(), None, frozenset(), None).with_catalog(catalog)
+        return DenseIndex(self.embedder, Catalog(), _ToolVectors()).with_catalog(catalog)
+
+
+class _ToolVectors(NamedTuple):
+    """The vectors of a catalog's tools.
+
+    `table` is None if there are no tools. If it holds provisional vectors, `encoded` has the exact
+    vectors that are known so far, by slot; otherwise it is None.
+    """
+
+    table: VectorTable | None = None
+    encoded: Mapping[int, Vectors] | None = None
+
+
+class VectorComparison(NamedTuple):
+    """The similarity of some vectors to every slot, one row a vector; `is_exact` unless provisional."""
+
+    rows: Vectors
+    is_exact: bool
 
 
 class DenseIndex:
     """The vectors of the tools of one catalog.
 
-    Encoding a tool replaces its provisional vector. The table is replaced, never modified, so that
-    searches in other threads can finish with the one they have.
+    The vectors are replaced, never modified, so that searches in other threads can finish with those
+    that they have.
     """
 
-    def __init__(
-        self,
-        embedder: Embedder,
-        catalog: Catalog,
-        table: VectorTable | None,
-        provisional: frozenset[int],
-        projection: QueryProjection | None,
-    ) -> None:
+    def __init__(self, embedder: Embedder, catalog: Catalog, vectors: _ToolVectors) -> None:
         self._embedder = embedder
         self._catalog = catalog
-        self._table = table
-        self._provisional = provisional
-        self._projection = projection
+        self._vectors = vectors
         self._lock = Lock()
-
-    @property
-    def provisional_count(self) -> int:
-        """How many tools have a provisional vector."""
-        return len(self._provisional)
 
     @property
     def can_score_service_names(self) -> bool:
         """Whether the embedder can tell names of services from others."""
         return hasattr(self._embedder, "score_service_names")
 
-    @property
-    def rescore_count(self) -> int:
-        """How many of the best candidates should be compared exactly."""
-        return self._table.rescore_count if self._table else 0
-
     def rank(self, query: ParsedQuery) -> Ranking:
         """Return every tool that is similar to the query."""
-        vectors = self.embed_queries([query.text])
-        scores = self._score(vectors)
-        if self._provisional and self.encode_candidates(np.argsort(-scores.comparison.rows[0], kind="stable").tolist()):
-            scores = self._score(vectors)
-        return scores.rank()
+        similarity, is_exact = self._compare_query(query)
+        slots = (similarity > MIN_SIMILARITY).nonzero()[0]
+        return Ranking(slots, np.minimum(similarity[slots], 1), fully_encoded=is_exact)
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Return the similarity of meaning as the one reason; none if the tool is not similar."""
-        if self._catalog.tool_at(slot) is None:
+        if self._catalog.tool_at(slot) is None or self._compare_query(query)[0][slot] <= MIN_SIMILARITY:
             return ()
-        ranking = self._score(self.embed_queries([query.text])).rank()
-        slots = ranking.slots[ranking.slots == slot]
-        if ranking.approximate:
-            slots = ranking.approximate.rescore(slots).slots
-        return (MatchReason(query.text, "meaning", 1.0),) if len(slots) else ()
+        return (MatchReason(query.text, "meaning", 1.0),)
 
     def embed_queries(self, queries: Sequence[str]) -> Vectors:
         """Return the vectors of queries, with unit length."""
-        if self._projection is not None:
-            return self._projection.embed_queries(queries)
         vectors = call_embedder(self._embedder.embed_queries, queries)
         vectors = validate_vectors(vectors, len(queries))
-        if self._table is not None:
-            check_width("queries", vectors, self._table.width)
-        return normalize_vectors(vectors)
+        table = self._vectors.table
+        if table is not None:
+            check_width("queries", vectors, table.width)
+        return _prepare(vectors)
 
     def score_service_names(self, query: str, names: Sequence[str]) -> Sequence[float]:
         """Return the probability that each of the names in a query is that of a service."""
         return score_service_names(self._embedder, query, names)
 
     def compare(self, vectors: Vectors) -> VectorComparison:
-        """Compare vectors with every tool."""
-        table = self._table
+        """Compare vectors of queries with every tool."""
+        table, encoded = self._vectors
         if table is None:
-            table = VectorTable.empty(vectors.shape[1]).with_vectors({}, self._catalog.slot_count)
-        return table.compare(vectors)
+            return VectorComparison(np.zeros((len(vectors), self._catalog.slot_count), np.float32), True)
+        return VectorComparison(table.compare(vectors), encoded is None)
+
+    def compare_encoded(self, vectors: Vectors, slots: Iterable[int]) -> dict[int, Vectors]:
+        """Return the exact similarities to each vector, by slot; slots without a tool are left out.
+
+        Tools that are not encoded yet are encoded now.
+        """
+        rows = self._encode(slots)
+        if not rows:
+            return {}
+        similarities = compare_vectors(vectors, np.stack(list(rows.values())))
+        return dict(zip(rows, similarities.T, strict=True))
 
     def pairwise_similarity(self, slots: list[int]) -> NDArray[np.float32]:
         """Return the similarity of each of these tools to each other."""
-        if self._table is None:
+        table = self._vectors.table
+        if table is None:
             return np.eye(len(slots), dtype=np.float32)
-        vectors = self._table.rows(slots)
-        return vectors @ vectors.T
-
-    def encode_candidates(self, candidates: Iterable[int], max_tools: int = MAX_ENCODED_PER_QUERY) -> int:
-        """Encode the first candidates that have a provisional vector; return how many they were."""
-        slots = [slot for slot in candidates if slot in self._provisional][:max_tools]
-        tools = [tool for slot in slots if (tool := self._catalog.tool_at(slot)) is not None]
-        if tools and self._table is not None:
-            vectors = self._embed_tools(list(map(build_tool_text, tools)))
-            check_width("tools", vectors, _embedder_width(self._table, self._projection))
-            with self._lock:
-                # Other threads may have encoded other tools in the meantime.
-                rows = _project(vectors, self._projection)
-                changes = dict(zip(slots, rows, strict=True))
-                self._table = self._table.with_vectors(changes, self._table.span)
-                self._provisional -= frozenset(slots)
-        return len(tools)
+        rows = table.rows(slots)
+        return compare_vectors(rows, rows)
 
     def warm_up(self, max_tools: int) -> int:
-        """Encode up to `max_tools` tools that have provisional vectors; return how many are left."""
-        self.encode_candidates(sorted(self._provisional), max_tools)
-        return self.provisional_count
+        """Encode up to `max_tools` more tools; return how many are left.
+
+        When none is left, the exact vectors replace the provisional ones.
+        """
+        table, encoded = self._vectors
+        if table is None or encoded is None:
+            return 0
+        missing = [slot for slot in self._catalog.occupied_mask.nonzero()[0].tolist() if slot not in encoded]
+        self._encode(missing[:max_tools])
+        if len(missing) <= max_tools:
+            with self._lock:
+                rows = self._vectors.encoded
+                if rows is not None:
+                    exact = VectorTable.empty(table.width).with_vectors(rows, self._catalog.slot_count)
+                    self._vectors = _ToolVectors(exact)
+        return max(len(missing) - max_tools, 0)
 
     def with_catalog(self, catalog: Catalog) -> DenseIndex:
-        """Return an index of a later catalog. Only changed tools are embedded."""
-        slots = catalog.changed_slots(self._catalog)
-        with self._lock:
-            # Read together: a tool encoded in between would be marked as encoded without its vector.
-            table, provisional = self._table, self._provisional
-        projection = self._projection
-        projectable = self._projectable_embedder(len(catalog))
-        if slots is None or (projectable is not None and projection is None):
-            slots, table, provisional = list(range(catalog.slot_count)), None, frozenset()
-            projection = None
+        """Return an index of a later catalog. Only changed tools are embedded.
+
+        Whether its vectors are exact depends on the size of the catalog and on `warm_up` alone: those
+        of a small one are, and those of a large one if they were before and few tools have changed.
+        """
+        changed = catalog.changed_slots(self._catalog)
+        vectors = _ToolVectors() if changed is None else self._vectors
+        slots = list(range(catalog.slot_count) if changed is None else changed)
         tools = {slot: tool for slot in slots if (tool := catalog.tool_at(slot)) is not None}
-        vectors: dict[int, Vectors | None] = dict.fromkeys(slots)
-        provisional -= frozenset(slots)
+        is_small = len(catalog) <= MAX_ENCODED_ON_FIT
+        was_warm = vectors.table is not None and vectors.encoded is None and len(self._catalog) > MAX_ENCODED_ON_FIT
+        if not isinstance(self._embedder, ProvisionalEmbedder):
+            updated = self._update_exact(vectors.table, slots, tools, catalog)
+        elif is_small and vectors.encoded is not None:
+            updated = self._finish_encoding(vectors, slots, catalog)
+        elif is_small or (was_warm and len(tools) <= MAX_ENCODED_ON_FIT):
+            updated = self._update_exact(vectors.table, slots, tools, catalog)
+        else:
+            updated = self._update_provisional(self._embedder, vectors, slots, catalog)
+        return DenseIndex(self._embedder, catalog, updated)
+
+    def _update_exact(
+        self, table: VectorTable | None, slots: list[int], tools: dict[int, Tool], catalog: Catalog
+    ) -> _ToolVectors:
+        """Return the exact vectors of a later catalog, given those of this one."""
+        rows: dict[int, Vectors | None] = dict.fromkeys(slots)
         if tools:
-            rows, is_final = self._embed_new([build_tool_text(tool) for tool in tools.values()])
+            embedded = self._embed_tools(list(tools.values()), table)
+            rows.update(zip(tools, embedded, strict=True))
+            table = table or VectorTable.empty(embedded.shape[1])
+        return _ToolVectors(table and table.with_vectors(rows, catalog.slot_count))
+
+    def _finish_encoding(self, vectors: _ToolVectors, slots: list[int], catalog: Catalog) -> _ToolVectors:
+        """Return the exact vectors of a catalog that has become small."""
+        encoded = {slot: row for slot, row in (vectors.encoded or {}).items() if slot not in set(slots)}
+        occupied = catalog.occupied_mask.nonzero()[0].tolist()
+        missing = {slot: tool for slot in occupied if slot not in encoded and (tool := catalog.tool_at(slot))}
+        width = vectors.table.width if vectors.table else 0
+        known = VectorTable.empty(width).with_vectors(
+            {slot: row for slot, row in encoded.items() if catalog.tool_at(slot)}, catalog.slot_count
+        )
+        return self._update_exact(known, [], missing, catalog)
+
+    def _update_provisional(
+        self, embedder: ProvisionalEmbedder, vectors: _ToolVectors, slots: list[int], catalog: Catalog
+    ) -> _ToolVectors:
+        """Return the provisional vectors of a later catalog, and the exact ones known so far."""
+        table, encoded = vectors
+        if encoded is None:
+            # The table has exact vectors or none, so every tool needs a provisional one.
+            unchanged = set() if table is None else set(range(table.span)) - set(slots)
+            kept = [slot for slot in sorted(unchanged) if catalog.tool_at(slot) is not None]
+            encoded = dict(zip(kept, table.rows(kept), strict=True)) if table else {}
+            table, slots = None, list(range(catalog.slot_count))
+        else:
+            encoded = {slot: row for slot, row in encoded.items() if slot not in set(slots)}
+        tools = {slot: tool for slot in slots if (tool := catalog.tool_at(slot)) is not None}
+        rows: dict[int, Vectors | None] = dict.fromkeys(slots)
+        if tools:
+            result = call_embedder(embedder.embed_provisional, [build_tool_text(tool) for tool in tools.values()])
+            provisional = _prepare(validate_vectors(result, len(tools)))
             if table is not None:
-                check_width("tools", rows, _embedder_width(table, projection))
-            if projectable is not None and projection is None:
-                projection = QueryProjection.fit(rows, projectable)
-            rows = _project(rows, projection)
-            vectors.update(zip(tools, rows, strict=True))
-            provisional |= {slot for slot, final in zip(tools, is_final.tolist(), strict=True) if not final}
-            table = table or VectorTable.empty(rows.shape[1])
-        table = table and table.with_vectors(vectors, catalog.slot_count)
-        return type(self)(self._embedder, catalog, table, provisional, projection)
+                check_width("tools", provisional, table.width)
+            rows.update(zip(tools, provisional, strict=True))
+            table = table or VectorTable.empty(provisional.shape[1])
+        return _ToolVectors(table and table.with_vectors(rows, catalog.slot_count), encoded)
 
-    def _projectable_embedder(self, tool_count: int) -> ProjectableEmbedder | None:
-        """Return the embedder if its vectors should be projected in a catalog of this size."""
-        if tool_count < MIN_ROTATED_SLOTS or not isinstance(self._embedder, ProjectableEmbedder):
-            return None
-        return self._embedder
+    def _compare_query(self, query: ParsedQuery) -> tuple[Vectors, bool]:
+        """Return the similarity of every slot to a query, and whether all are exact."""
+        vectors = self.embed_queries([query.text])
+        (similarity,), is_exact = self.compare(vectors)
+        if not is_exact:
+            candidates = top_slots(similarity, MAX_ENCODED_PER_QUERY).tolist()
+            for slot, exact in self.compare_encoded(vectors, candidates).items():
+                similarity[slot] = exact[0]
+        return similarity, is_exact
 
-    def _score(self, vectors: Vectors) -> DenseScores:
-        """Compare a query with every tool approximately, and with the best candidates exactly."""
-        comparison = self.compare(vectors)
-        comparison.rescore(top_k(comparison.rows[0], self.rescore_count))
-        return DenseScores(comparison)
+    def _encode(self, slots: Iterable[int]) -> dict[int, Vectors]:
+        """Return the exact vectors of slots with a tool; encode those that are unknown."""
+        table, encoded = self._vectors
+        tools = {slot: tool for slot in slots if (tool := self._catalog.tool_at(slot)) is not None}
+        if table is None or encoded is None:
+            return dict(zip(tools, table.rows(list(tools)), strict=True)) if table else {}
+        missing = {slot: tool for slot, tool in tools.items() if slot not in encoded}
+        new: dict[int, Vectors] = {}
+        if missing:
+            rows = self._embed_tools(list(missing.values()), table)
+            new = dict(zip(missing, rows, strict=True))
+            with self._lock:
+                # Other threads may have encoded other tools in the meantime.
+                if self._vectors.encoded is not None:
+                    self._vectors = _ToolVectors(self._vectors.table, {**self._vectors.encoded, **new})
+        return {slot: new[slot] if slot in new else encoded[slot] for slot in tools}
 
-    def _embed_new(self, texts: Sequence[str]) -> tuple[Vectors, NDArray[np.bool_]]:
-        """Return vectors of tools, and which of them are final."""
-        if isinstance(self._embedder, ProvisionalEmbedder):
-            result = call_embedder(self._embedder.embed_provisional, texts)
-            return validate_provisional(result, len(texts))
-        return self._embed_tools(texts), np.ones(len(texts), np.bool_)
-
-    def _embed_tools(self, texts: Sequence[str]) -> Vectors:
-        return validate_vectors(call_embedder(self._embedder.embed_tools, texts), len(texts))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class DenseScores:
-    """The similarities of every slot to one query."""
-
-    comparison: VectorComparison
-
-    def rank(self) -> Ranking:
-        """Return every slot that is similar enough to match."""
-        similarity = self.comparison.rows[0]
-        slots = (similarity > MIN_SIMILARITY).nonzero()[0]
-        return self._ranking(slots)
-
-    def rescore(self, slots: Slots) -> Ranking:
-        """Return which of these slots match, compared exactly."""
-        self.comparison.rescore(slots)
-        return self._ranking(slots[self.comparison.rows[0, slots] > MIN_SIMILARITY])
-
-    def _ranking(self, slots: Slots) -> Ranking:
-        scores = np.minimum(self.comparison.rows[0, slots], 1)
-        approximate = self if self.comparison.is_approximate else None
-        return Ranking(slots, scores, approximate=approximate)
+    def _embed_tools(self, tools: list[Tool], table: VectorTable | None) -> Vectors:
+        """Return the exact vectors of tools. They must be as wide as those in the table."""
+        texts = [build_tool_text(tool) for tool in tools]
+        rows = validate_vectors(call_embedder(self._embedder.embed_tools, texts), len(texts))
+        if table is not None:
+            check_width("tools", rows, table.width)
+        return _prepare(rows)
 
 
-def _embedder_width(table: VectorTable, projection: QueryProjection | None) -> int:
-    """Return the width of the embedder's vectors; those in the table may be projected."""
-    return table.width if projection is None else len(projection.axes)
+def _prepare(vectors: Vectors) -> Vectors:
+    """Return vectors as they are compared: rounded, then scaled to unit length, once.
 
-
-def _project(vectors: Vectors, projection: QueryProjection | None) -> Vectors:
-    return vectors if projection is None else vectors @ projection.axes
+    Scaling a vector again could change its last digit.
+    """
+    return normalize_vectors(round_vectors(vectors))

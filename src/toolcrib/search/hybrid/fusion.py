@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.search.query.parser import ParsedQuery
-from toolcrib.search.ranker import Slots
+from toolcrib.search.ranker import top_slots
 
 Scores32 = NDArray[np.float32]
 
@@ -83,13 +83,6 @@ class SegmentScores:
         self._weight = weights.lexical_weight(self._coverage, self._word_count, best)
         self.scores = self._mix(self._weight)
 
-    def rescore(self, slots: Slots, similarity: Scores32) -> None:
-        """Replace the similarities of some slots, and their fused scores with the same weight."""
-        exact = np.maximum(similarity, 0)
-        self.similarity[slots] = exact
-        self._difference[slots] = self.lexical[slots] - exact
-        self.scores[slots] = self._weight * self.lexical[slots] + (1 - self._weight) * exact
-
     def match_scores(self) -> Scores32:
         """Return the scores with a lexical weight that follows from the best lexical score alone."""
         return self._mix(_MIN_LEXICAL_WEIGHT + (1 - _MIN_LEXICAL_WEIGHT) * self._coverage)
@@ -129,17 +122,6 @@ def find_matches(scores: Scores32, whole: SegmentScores) -> NDArray[np.bool_]:
     """Return which slots match the query, given their fused scores."""
     match_scores = whole.match_scores()
     return np.maximum(scores, match_scores, out=match_scores) > _MIN_SCORE
-
-
-def top_slots(scores: Scores32, count: int) -> NDArray[np.intp]:
-    """Return the slots of the best scores, highest first; equal scores in catalog order."""
-    if len(scores) > count:
-        least = np.partition(scores, len(scores) - count)[len(scores) - count]
-        slots = (scores >= least).nonzero()[0]
-    else:
-        slots = np.arange(len(scores))
-    best: NDArray[np.intp] = slots[np.argsort(-scores[slots], kind="stable")][:count]
-    return best
 
 
 def max_score(scores: Scores32) -> float:

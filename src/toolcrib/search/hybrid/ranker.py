@@ -1,7 +1,7 @@
 """Hybrid ranking: lexical and dense scores fused. The default ranker.
 
-A query is scored in four steps: score it and its segments lexically, compare their vectors with
-every tool, fuse both, and compare the best candidates exactly.
+A query is scored in three steps: score it and its segments lexically, compare their vectors with every
+tool, and fuse both.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.dense.embedder import Embedder, Vectors
+from toolcrib.search.dense.embedder import Embedder
 from toolcrib.search.dense.index import MAX_ENCODED_PER_QUERY, DenseIndex, DenseRanker
-from toolcrib.search.dense.vector_table import VectorComparison, top_k
 from toolcrib.search.hybrid.calibration import (
     DEFAULT_CALIBRATION,
     ENCODER_CALIBRATION,
@@ -30,11 +29,10 @@ from toolcrib.search.hybrid.fusion import (
     find_matches,
     fuse_segments,
     max_score,
-    top_slots,
 )
 from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker, SlotScores
 from toolcrib.search.query.parser import ParsedQuery, Syntax
-from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots
+from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots, top_slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +80,20 @@ class HybridIndex:
         query = query.request
         if not self._lexical.is_unrestricted(query):
             return self._lexical.rank(query)
-        segments, comparison, notes = self._score(query)
+        segments, notes, fully_encoded = self._score(query)
         calibration = self._ranker.calibration
         penalties = [calibration.service_penalties(segment.query, self._lexical, self._dense) for segment in segments]
         threshold = calibration.threshold_for(len(self._catalog))
         weights = self._ranker.weights
-        return HybridScores(segments, comparison, notes, weights, threshold, penalties).rank()
+        scores = HybridScores(segments, notes, weights, threshold, penalties)
+        return scores.rank()._replace(fully_encoded=fully_encoded)
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Return the lexical reasons for a match and the share of the dense score."""
         query = query.request
         if not self._lexical.is_unrestricted(query):
             return self._lexical.reasons(query, slot)
-        segments, comparison, _ = self._score(query)
-        _refine(segments, comparison, np.array([slot]))
+        segments, _, _ = self._score(query)
         if not find_matches(fuse_segments(segments, self._ranker.weights), segments[0])[slot]:
             return ()
         # A tool that serves one of several segments may have no score for the whole query.
@@ -120,19 +118,29 @@ class HybridIndex:
         lexical, dense = self._lexical.with_catalog(catalog), self._dense.with_catalog(catalog)
         return HybridIndex(self._ranker, catalog, lexical, dense)
 
-    def _score(self, query: ParsedQuery) -> tuple[list[SegmentScores], VectorComparison, tuple[Note, ...]]:
-        """Score every slot for the query and each of its segments."""
+    def _score(self, query: ParsedQuery) -> tuple[list[SegmentScores], tuple[Note, ...], bool]:
+        """Score every slot for the query and each of its segments.
+
+        Also return notes, and whether all tools were compared exactly.
+        """
         queries = [query, *query.segments]
         words = self._score_words(query)[1]
         lexical = [words, *map(self._lexical.score_slots, query.segments)]
         vectors = self._dense.embed_queries([part.text for part in queries])
-        segments, comparison = self._fuse(queries, lexical, vectors)
-        if self._dense.provisional_count:
-            scores = fuse_segments(segments, self._ranker.weights)
-            candidates = top_slots(scores, 4 * MAX_ENCODED_PER_QUERY).tolist()
-            if self._dense.encode_candidates(candidates):
-                segments, comparison = self._fuse(queries, lexical, vectors)
-        return segments, comparison, words.notes
+        rows, is_exact = self._dense.compare(vectors)
+        weights = self._ranker.weights
+        segments = [
+            SegmentScores(part, scores.scores, row, weights)
+            for part, scores, row in zip(queries, lexical, rows, strict=True)
+        ]
+        if not is_exact:
+            candidates = top_slots(fuse_segments(segments, weights), MAX_ENCODED_PER_QUERY).tolist()
+            for slot, similarities in self._dense.compare_encoded(vectors, candidates).items():
+                rows[:, slot] = similarities
+            segments = [
+                SegmentScores(part.query, part.lexical, row, weights) for part, row in zip(segments, rows, strict=True)
+            ]
+        return segments, words.notes, is_exact
 
     def _score_words(self, query: ParsedQuery) -> tuple[ParsedQuery, SlotScores]:
         """Score the query or its English translation, whichever matches a tool better."""
@@ -144,35 +152,12 @@ class HybridIndex:
             return query.translated, translated
         return query, scores
 
-    def _fuse(
-        self, queries: list[ParsedQuery], lexical: list[SlotScores], vectors: Vectors
-    ) -> tuple[list[SegmentScores], VectorComparison]:
-        """Compare every tool approximately and the best candidates exactly."""
-        weights = self._ranker.weights
-        comparison = self._dense.compare(vectors)
-        segments = [
-            SegmentScores(query, words.scores, row, weights)
-            for query, words, row in zip(queries, lexical, comparison.rows, strict=True)
-        ]
-        count = self._dense.rescore_count
-        if count:
-            slots = top_k(segments[0].scores, count)
-            if len(segments) > 1:
-                others = [top_k(segment.scores, count) for segment in segments[1:]]
-                fused = top_k(fuse_segments(segments, weights), count)
-                slots = np.unique(np.concatenate([slots, *others, fused]))
-            _refine(segments, comparison, slots)
-            for segment in segments:
-                segment.fuse(weights)
-        return segments, comparison
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HybridScores:
     """The scores of every slot for one query; the first segment is the whole query."""
 
     segments: list[SegmentScores]
-    comparison: VectorComparison
     notes: tuple[Note, ...]
     weights: FusionWeights
     threshold: float
@@ -183,12 +168,6 @@ class HybridScores:
         scores = fuse_segments(self.segments, self.weights)
         return self._ranking(scores, find_matches(scores, self.segments[0]).nonzero()[0])
 
-    def rescore(self, slots: Slots) -> Ranking:
-        """Return which of these slots match, compared exactly."""
-        _refine(self.segments, self.comparison, slots)
-        scores = fuse_segments(self.segments, self.weights)
-        return self._ranking(scores, slots[find_matches(scores, self.segments[0])[slots]])
-
     def _ranking(self, scores: NDArray[np.float32], slots: Slots) -> Ranking:
         return Ranking(
             slots,
@@ -197,7 +176,6 @@ class HybridScores:
             self.threshold,
             self._similarities(slots),
             tuple(segment.query.text for segment in self.segments[1:]),
-            self if self.comparison.is_approximate else None,
         )
 
     def _similarities(self, slots: Slots) -> Scores:
@@ -207,10 +185,3 @@ class HybridScores:
             for segment, penalties in zip(self.segments, self.penalties, strict=True)
         ]
         return np.stack(rows) if len(rows) > 1 else rows[0][None]
-
-
-def _refine(segments: list[SegmentScores], comparison: VectorComparison, slots: Slots) -> None:
-    """Compare the tools in these slots exactly, and update their scores."""
-    comparison.rescore(slots)
-    for segment, row in zip(segments, comparison.rows, strict=True):
-        segment.rescore(slots, row[slots])

@@ -135,4 +135,4 @@ def promote_names(ranking: Ranking, match: NameMatch) -> Ranking:
         columns[:, is_known] = ranking.similarities_of(named_slots[is_known])
         columns[0] = np.inf
         similarities = np.concatenate((similarities[:, others], columns), axis=1)[:, order]
-    return ranking._replace(slots=slots[order], scores=scores[order], similarities=similarities, approximate=None)
+    return ranking._replace(slots=slots[order], scores=scores[order], similarities=similarities)
