@@ -2,7 +2,7 @@
 
 Run it with `pip install toolcrib anthropic` and an ANTHROPIC_API_KEY:
 
-    python -m examples.on_anthropic
+    python examples/on_anthropic.py
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import anthropic
 from anthropic.types import MessageParam
 
-from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent, TextDelta
 from toolcrib.agent.anthropic import Anthropic
+from toolcrib.demo import office
 
 MODEL = "claude-sonnet-5"
 MAX_STEPS = 10

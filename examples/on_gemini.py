@@ -2,7 +2,7 @@
 
 Run it with `pip install toolcrib google-genai` and a GEMINI_API_KEY:
 
-    python -m examples.on_gemini
+    python examples/on_gemini.py
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any
 from google import genai
 from google.genai import types
 
-from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent, TextDelta
 from toolcrib.agent.gemini import Gemini
+from toolcrib.demo import office
 
 MODEL = "gemini-3.5-flash"
 MAX_STEPS = 10

@@ -2,7 +2,7 @@
 
 Run it with `pip install toolcrib mcp`, as a server on standard input and output:
 
-    python -m examples.on_mcp
+    python examples/on_mcp.py
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, PaginatedRequestParams, TextContent, Tool
 
-from examples import office
 from toolcrib import Toolcrib
 from toolcrib.core.calls import CallResult
+from toolcrib.demo import office
 from toolcrib.toolcrib import ToolcribSession
 
 Context = ServerRequestContext[Any]

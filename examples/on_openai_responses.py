@@ -2,7 +2,7 @@
 
 Run it with `pip install toolcrib openai` and an OPENAI_API_KEY:
 
-    python -m examples.on_openai_responses
+    python examples/on_openai_responses.py
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import openai
 from openai.types.responses import ResponseInputParam
 
-from examples import office
 from toolcrib import Toolcrib
 from toolcrib.agent.agent import Agent, TextDelta
 from toolcrib.agent.openai_responses import OpenAIResponses
+from toolcrib.demo import office
 
 MODEL = "gpt-5.4-mini"
 MAX_STEPS = 10

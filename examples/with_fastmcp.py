@@ -2,14 +2,14 @@
 
 Run it with `pip install 'toolcrib[fastmcp]'`:
 
-    python -m examples.with_fastmcp
+    python examples/with_fastmcp.py
 """
 
 from __future__ import annotations
 
 from fastmcp import FastMCP
 
-from examples import office
+from toolcrib.demo import office
 from toolcrib.frameworks.fastmcp import ToolcribSearchTransform
 
 

@@ -2,7 +2,7 @@
 
 Run it with `pip install 'toolcrib[langchain]' langchain-openai` and an OPENAI_API_KEY:
 
-    python -m examples.with_langchain
+    python examples/with_langchain.py
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
 
-from examples import office
+from toolcrib.demo import office
 from toolcrib.frameworks.langchain import ToolcribMiddleware
 
 

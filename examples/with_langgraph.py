@@ -2,7 +2,7 @@
 
 Run it with `pip install 'toolcrib[langgraph]' langchain-openai` and an OPENAI_API_KEY:
 
-    python -m examples.with_langgraph
+    python examples/with_langgraph.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from langchain_core.language_models import BaseChatModel
 from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 
-from examples import office
+from toolcrib.demo import office
 from toolcrib.frameworks.langgraph import create_agent
 
 

@@ -2,7 +2,7 @@
 
 Run it with `pip install 'toolcrib[openai-agents]'` and an OPENAI_API_KEY:
 
-    python -m examples.with_openai_agents
+    python examples/with_openai_agents.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from agents import Runner, function_tool
 from agents.models.interface import Model
 
-from examples import office
+from toolcrib.demo import office
 from toolcrib.frameworks.openai_agents import ToolcribAgent
 
 

@@ -2,7 +2,7 @@
 
 Run it with `pip install 'toolcrib[pydantic-ai]' 'pydantic-ai-slim[openai]'` and an OPENAI_API_KEY:
 
-    python -m examples.with_pydantic_ai
+    python examples/with_pydantic_ai.py
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from pydantic_ai import Agent
 from pydantic_ai.models import Model
 
-from examples import office
+from toolcrib.demo import office
 from toolcrib.frameworks.pydantic_ai import ToolcribCapability
 
 

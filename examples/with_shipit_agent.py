@@ -2,7 +2,7 @@
 
 Run it with `pip install 'toolcrib[shipit]' openai` and an OPENAI_API_KEY:
 
-    python -m examples.with_shipit_agent
+    python examples/with_shipit_agent.py
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from shipit_agent import Agent
 from shipit_agent.llms.openai_adapter import OpenAIChatLLM
 from shipit_agent.tools.function import FunctionTool
 
-from examples import office
+from toolcrib.demo import office
 from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
 
 

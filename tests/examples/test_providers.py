@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
-from examples import office, on_gemini, on_mcp
+from examples import on_gemini, on_mcp
 from tests.frameworks.script import TURNS, assert_conversation
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import Raw, Turn
 from tests.support.scripted_page import run_page_model
+from toolcrib.demo import office
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted(ROOT.glob("examples/on_*.py"))

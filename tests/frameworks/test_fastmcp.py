@@ -14,8 +14,9 @@ from fastmcp import Client, FastMCP
 from fastmcp.server.middleware import Middleware
 from fastmcp.server.transforms.search.base import serialize_tools_for_output_markdown
 
-from examples import office, with_fastmcp
+from examples import with_fastmcp
 from tests.frameworks.script import build_lexical_engine
+from toolcrib.demo import office
 from toolcrib.frameworks.fastmcp import ToolcribSearchTransform
 
 

@@ -20,7 +20,7 @@ from langchain_openai import ChatOpenAI
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
 
-from examples import office, with_langchain
+from examples import with_langchain
 from tests.frameworks.script import (
     REFUND,
     SEARCH,
@@ -36,6 +36,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.demo import office
 from toolcrib.frameworks.langchain import ToolcribMiddleware
 from toolcrib.session.disclosure import Disclosure
 

@@ -18,7 +18,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.prebuilt import InjectedState
 from langgraph.pregel import Pregel
 
-from examples import office, with_langgraph
+from examples import with_langgraph
 from tests.frameworks.script import (
     REFUND,
     SEARCH,
@@ -33,6 +33,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.demo import office
 from toolcrib.frameworks.langgraph import create_agent
 
 ASKED: Any = {"messages": [("user", office.TASK)]}

@@ -25,7 +25,7 @@ from agents import (
 )
 from openai import AsyncOpenAI
 
-from examples import office, with_openai_agents
+from examples import with_openai_agents
 from tests.frameworks.script import (
     REFUND,
     SEARCH,
@@ -41,6 +41,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.demo import office
 from toolcrib.frameworks.openai_agents import ToolcribAgent
 from toolcrib.session.disclosure import Disclosure
 

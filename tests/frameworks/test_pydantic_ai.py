@@ -20,7 +20,7 @@ from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.anthropic import AnthropicProvider
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from examples import office, with_pydantic_ai
+from examples import with_pydantic_ai
 from tests.frameworks.script import (
     REFUND,
     SEARCH,
@@ -35,6 +35,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.demo import office
 from toolcrib.frameworks.pydantic_ai import FALLBACK_SEARCH_NAME, ToolcribCapability
 from toolcrib.session.disclosure import Disclosure
 

@@ -18,10 +18,11 @@ from shipit_agent.tools.base import ToolContext
 from shipit_agent.tools.function import FunctionTool
 from shipit_agent.tools.tool_search import ToolSearchTool as ShipitToolSearchTool
 
-from examples import office, with_shipit_agent
+from examples import with_shipit_agent
 from tests.frameworks.script import REFUND, build_lexical_engine, weather_call
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.demo import office
 from toolcrib.frameworks.shipit_agent import ToolcribSearchTool
 
 TOOLS = [FunctionTool.from_callable(function) for function in office.tools()]

@@ -104,12 +104,12 @@ def test_requests_and_responses_match_the_schemas(gateway: RunningLlmGateway) ->
 
 @pytest.mark.parametrize("api", ["admin", "llm"])
 def test_description_is_valid_openapi(api: Literal["admin", "llm"]) -> None:
-    reason = "install toolcrib[fuzz] to validate the descriptions"
+    reason = "`pip install --group fuzz` to validate the descriptions"
     validator: Any = pytest.importorskip("openapi_spec_validator", reason=reason)
     validator.validate(load_openapi(api))
 
 
-@pytest.mark.skipif(not os.environ.get(FUZZ), reason=f"takes minutes; install toolcrib[fuzz] and set {FUZZ} to 1")
+@pytest.mark.skipif(not os.environ.get(FUZZ), reason=f"takes minutes; `pip install --group fuzz` and set {FUZZ} to 1")
 @pytest.mark.filterwarnings("default")
 def test_fuzzing_finds_no_unexpected_status(gateway: RunningLlmGateway) -> None:
     schemathesis: Any = importlib.import_module("schemathesis")

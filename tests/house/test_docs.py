@@ -25,6 +25,11 @@ _JSON = re.compile(r"^ *```jsonc?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _HELP = re.compile(r"^<!-- help: (.*?) -->\n+```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _NEEDS = re.compile(r"^<!-- needs: (\S+) -->$", re.MULTILINE)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+# The README is shown on package indexes too, so its links to files of this repository are absolute.
+_OWN_PREFIXES = (
+    "https://github.com/toolcrib/toolcrib/blob/main/",
+    "https://raw.githubusercontent.com/toolcrib/toolcrib/main/",
+)
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
@@ -64,6 +69,11 @@ def test_readme_shows_a_configuration() -> None:
     assert _configurations(ROOT / "README.md")
 
 
+def test_readme_links_work_on_a_package_index() -> None:
+    links = _LINK.findall(_FENCED.sub("", _read(ROOT / "README.md")))
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+
+
 def _anchors(page: Path) -> set[str]:
     headings = _HEADING.findall(_FENCED.sub("", _read(page)))
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
@@ -72,10 +82,14 @@ def _anchors(page: Path) -> set[str]:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_every_link_resolves(page: Path) -> None:
     for link in _LINK.findall(_FENCED.sub("", _read(page))):
+        folder = page.parent
+        for prefix in _OWN_PREFIXES:
+            if link.startswith(prefix):
+                folder, link = ROOT, link.removeprefix(prefix)
         if link.startswith(("https://", "http://", "mailto:")):
             continue
         path, _, anchor = link.partition("#")
-        target = (page.parent / path).resolve() if path else page
+        target = (folder / path).resolve() if path else page
         assert target.exists(), link
         assert not anchor or anchor in _anchors(target), link
 
