@@ -253,9 +253,10 @@ class _ResponseSender:
         if self.status:
             return
         error = {"type": rejection.type, "message": rejection.message, "code": rejection.type}
-        content = json.dumps({"type": "error", "error": error}).encode()
+        content = json.dumps({"type": "error", "error": error, "request_id": request_id.get() or None}).encode()
         headers = [
             (b"content-type", b"application/json"),
+            (b"request-id", request_id.get().encode()),
             (b"content-length", str(len(content)).encode()),
             # The rest of the request body is not read.
             (b"connection", b"close"),

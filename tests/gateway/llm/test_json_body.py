@@ -37,6 +37,15 @@ def test_body_with_too_many_brackets_is_rejected(path: str) -> None:
     assert "1,000,000 brackets" in answer.json()["error"]["message"]
 
 
+@every_api
+def test_body_with_too_many_values_is_rejected_before_it_is_parsed(path: str) -> None:
+    keys = b",".join(b'"%d":1' % number for number in range(json_body.MAX_COMMAS + 3))
+    with running_llm_gateway(_create_gateway("http://127.0.0.1:9")) as served:
+        answer = httpx2.post(f"{served.url}{path}", content=b"{%b}" % keys, timeout=60)
+    assert answer.status_code == 413
+    assert "500,000 commas" in answer.json()["error"]["message"]
+
+
 def test_upstream_body_with_too_many_brackets_is_rejected() -> None:
     data = b'{"tools": [' + b"[]," * json_body.MAX_BRACKETS + b"[]]}"
     with pytest.raises(RequestFailed, match="1,000,000 brackets") as raised:

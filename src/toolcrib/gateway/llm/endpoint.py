@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -15,6 +16,7 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.exposure import ExposurePlan
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.logs import request_id
 
 MAX_BODY_BYTES: Final = 32 << 20
 TOOL_SEARCH_HEADER: Final = "x-toolcrib-tool-search"
@@ -84,7 +86,7 @@ def render_messages_error(error: RequestFailed) -> dict[str, Any]:
     body: dict[str, Any] = {"type": error_type, "message": str(error)}
     if error.code:
         body["details"] = {"error_code": error.code}
-    return {"type": "error", "error": body, "request_id": None}
+    return {"type": "error", "error": body, "request_id": request_id.get() or None}
 
 
 def render_openai_error(error: RequestFailed) -> dict[str, Any]:
@@ -225,6 +227,8 @@ class LlmEndpoint:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request. Cancel the handler if the client disconnects."""
+        if not request_id.get():
+            request_id.set(secrets.token_hex(8))
         try:
             body = await self._read_body(receive)
         except RequestFailed as error:
@@ -288,7 +292,9 @@ class LlmEndpoint:
     async def _send_error(self, exchange: HttpExchange, error: RequestFailed) -> None:
         body = serialize_json(self._render_error(error))
         if not exchange.has_started:
-            await exchange.send_response(error.status, [("content-type", "application/json")], body)
+            # `request-id` is Anthropic's name; the middleware adds OpenAI's, `x-request-id`.
+            headers = [("content-type", "application/json"), ("request-id", request_id.get())]
+            await exchange.send_response(error.status, headers, body)
             return
         await exchange.write(format_event("error", body))
         await exchange.end_response()

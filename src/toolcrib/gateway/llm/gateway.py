@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +42,8 @@ from toolcrib.session.hosted_search import Provider, find_hosting_provider
 
 # An entry of the memory is a turn with searches, not a conversation.
 TURNS_PER_CONVERSATION: Final = 16
+MAX_TOOLS_BYTES: Final = 4 << 20
+TOOLS_LIMIT_CODE: Final = "available_tools_limit_exceeded"
 SEARCH_THREADS: Final = 4
 READ_THREADS: Final = 2
 PREPARE_DELAY_SECONDS: Final = 0.03
@@ -242,6 +244,16 @@ class LlmGateway:
         count, limit = len(request.tool_entries), self.settings.max_tools
         if count > limit:
             raise RequestFailed(f"the request has {count:,} tools; the limit is {limit:,}", param="tools")
+
+    def check_tools_size(self, request: LlmRequest, build_body: Callable[[], Mapping[str, Any]]) -> None:
+        """Refuse a request if the tools in the body for the upstream are too large."""
+        # The tools are part of the client's body, so only a large body can have too large tools.
+        if len(request.exchange.body) <= MAX_TOOLS_BYTES:
+            return
+        size = len(serialize_json(build_body().get("tools")))
+        if size > MAX_TOOLS_BYTES:
+            message = f"the tools in the prompt take {size:,} bytes; the limit is {MAX_TOOLS_BYTES:,}"
+            raise RequestFailed(message, code=TOOLS_LIMIT_CODE, param="tools")
 
     def report_request(self, headers: ResponseHeaders) -> None:
         """Report what is done for a request to the callback."""

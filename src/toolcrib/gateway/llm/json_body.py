@@ -12,12 +12,16 @@ from toolcrib.errors import RequestFailed
 LARGE_BODY_BYTES: Final = 256 << 10
 # A list or an object takes much more memory than its two brackets.
 MAX_BRACKETS: Final = 1_000_000
+# The parser runs in a thread but holds the interpreter, so a request with many values would delay all others.
+MAX_COMMAS: Final = 500_000
 
 
 def parse_request_body(data: bytes) -> dict[str, Any]:
     """Return the JSON object of a client's request."""
     if _count_brackets(data) > MAX_BRACKETS:
         raise RequestFailed(f"the request has more than {MAX_BRACKETS:,} brackets; send fewer tools", 413)
+    if len(data) > LARGE_BODY_BYTES and data.count(b",") > MAX_COMMAS:
+        raise RequestFailed(f"the request has more than {MAX_COMMAS:,} commas; send fewer tools or less text", 413)
     try:
         body = from_json(data, cache_strings="keys")
     except ValueError as error:

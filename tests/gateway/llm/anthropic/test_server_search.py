@@ -221,7 +221,7 @@ def test_invalid_requests_are_refused_with_messages_of_api(
     assert raised.value.body == {
         "type": "error",
         "error": {"type": "invalid_request_error", "message": message},
-        "request_id": None,
+        "request_id": raised.value.request_id,
     }
     assert conversation.upstream_requests == []
 

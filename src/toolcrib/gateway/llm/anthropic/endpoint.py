@@ -40,7 +40,7 @@ from toolcrib.gateway.llm.anthropic.tools import (
     strip_deferral,
 )
 from toolcrib.gateway.llm.endpoint import HttpExchange
-from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
+from toolcrib.gateway.llm.gateway import TOOLS_LIMIT_CODE, LlmGateway, LlmRequest
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
 from toolcrib.gateway.llm.tool_index import ToolIndex
@@ -54,13 +54,10 @@ from toolcrib.profiles.claude import (
 )
 
 STALE_HEADER: Final = "x-toolcrib-stale-references"
-MAX_TOOLS_BYTES: Final = 4 << 20
-LIMIT_CODE: Final = "available_tools_limit_exceeded"
 NOT_UNIQUE: Final = "tools: Tool names must be unique."
 BAD_NAME: Final = "tools.{place}.custom.name: String should match pattern '{pattern}'"
 BAD_SEARCH_NAME: Final = "tools.{place}.{type}.name: Input should be '{name}'"
 TOO_MANY: Final = "{count:,} tools have defer_loading; the limit is {limit:,}"
-TOO_LARGE: Final = "the tools in the prompt take {size:,} bytes; the limit is {limit:,}"
 ORPHAN: Final = (
     "messages.{at}.content.{place}: unexpected `tool_use_id` found in `{type}` blocks: {id}. "
     "Each `{type}` block must have a corresponding `server_tool_use` block before it."
@@ -129,9 +126,11 @@ async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> Messa
         await gateway.forward_request(request, "off", plan=index.plan if index else None)
         return None
     memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    return await gateway.run_for_request(
+    rewriter = await gateway.run_for_request(
         request.exchange, partial(TransparentSearchRewriter, request.body, index, memory, rounds)
     )
+    gateway.check_tools_size(request, rewriter.next_request)
+    return rewriter
 
 
 def _has_threads(upstream: LlmUpstreamConfig) -> bool:
@@ -148,9 +147,7 @@ async def _build_server_search(gateway: LlmGateway, request: LlmRequest, entries
     rewriter = await gateway.run_for_request(
         request.exchange, partial(ServerSearchRewriter, body, tools, index, ranking, rounds)
     )
-    # The tools are part of the body, so only a large body can have too large tools.
-    if len(request.exchange.body) > MAX_TOOLS_BYTES:
-        check_size(rewriter.sent_entries)
+    gateway.check_tools_size(request, rewriter.next_request)
     if pending := rewriter.list_pending_searches():
         rewriter.add_results((), await gateway.run_search(partial(rewriter.run_searches, pending)))
     return rewriter
@@ -171,6 +168,7 @@ async def _get_transparent_index(gateway: LlmGateway, request: LlmRequest, entri
         return None
     if not list_deferrable(request.body):
         return None
+    gateway.check_tool_count(request)
     exposure = gateway.exposure_for(request)
     build = partial(build_transparent_index, request.body, exposure)
     return await gateway.get_tool_index(entries, build, "messages", "transparent", exposure)
@@ -229,14 +227,7 @@ def _find_tool_problems(tools: MessagesTools, max_tools: int) -> Iterator[Reques
         yield RequestRefusal(NOT_UNIQUE)
     count = len(tools.deferred_names)
     if count > max_tools:
-        yield RequestRefusal(TOO_MANY.format(count=count, limit=max_tools), LIMIT_CODE)
-
-
-def check_size(tools: list[Any]) -> None:
-    """Raise an error if the tools for the model are too large."""
-    size = len(serialize_json(tools))
-    if size > MAX_TOOLS_BYTES:
-        raise RequestFailed(TOO_LARGE.format(size=size, limit=MAX_TOOLS_BYTES), code=LIMIT_CODE)
+        yield RequestRefusal(TOO_MANY.format(count=count, limit=max_tools), TOOLS_LIMIT_CODE)
 
 
 def _find_history_problems(body: Mapping[str, Any]) -> Iterator[RequestRefusal]:

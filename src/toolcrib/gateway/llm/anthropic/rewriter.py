@@ -135,6 +135,8 @@ class MessagesRewriter(RequestRewriter):
 
     def add_results(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
         """Add the blocks of a round and the results of its searches."""
+        # Some models send empty texts, but the API refuses them in a history.
+        blocks = [block for block in blocks if block.get("type") != "text" or block.get("text") != ""]
         self.searches += len(results)
         if blocks and results:
             self.rounds += 1

@@ -43,6 +43,7 @@ async def create_completion(gateway: LlmGateway, exchange: HttpExchange) -> None
     rewriter = await gateway.run_for_request(
         exchange, partial(ChatRewriter, request.body, index, memory, rounds, treatment)
     )
+    gateway.check_tools_size(request, rewriter.next_request)
     await answer_request(gateway, request, rewriter, ChatStream(rewriter))
 
 

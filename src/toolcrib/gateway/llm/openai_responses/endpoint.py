@@ -118,6 +118,7 @@ class ResponsesEndpoint:
         rewriter = await gateway.run_for_request(
             exchange, partial(ResponsesRewriter, request.body, index, memory, rounds, on_response)
         )
+        gateway.check_tools_size(request, rewriter.next_request)
         await answer_request(gateway, request, rewriter, ResponsesStream(rewriter))
 
     async def handle_stored(self, exchange: HttpExchange) -> None:
