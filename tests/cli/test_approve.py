@@ -110,6 +110,7 @@ def test_json_output(url: str, store: Store) -> None:
         "state": "changed",
         "fingerprint": compute_fingerprint(NEWER),
         "difference": "description\n  - Read a mail.\n  + Read a mail or a draft.",
+        "overridden": [],
         "findings": [],
     }
     assert send["findings"][0]["severity"] == "high"

@@ -23,6 +23,7 @@ from toolcrib.config.settings import (
     ResultsConfig,
     SafetyConfig,
     ServerConfig,
+    ToolOverride,
     ToolSearchConfig,
 )
 
@@ -42,6 +43,7 @@ _PARTS = {
         EmbeddingConfig,
         AuditConfig,
         ResultsConfig,
+        ToolOverride,
     )
 }
 
@@ -84,6 +86,7 @@ def test_reference_page_names_every_limit() -> None:
         parser.MAX_PROFILES,
         parser.MAX_KEYS,
         llm_models.MAX_UPSTREAMS,
+        parser.MAX_OVERRIDES,
         parser.MIN_KEY_CHARS,
         server_entry.MAX_NAME_CHARS,
         file_writes.MAX_BACKUPS,

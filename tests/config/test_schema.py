@@ -21,6 +21,7 @@ from toolcrib.config.settings import (
     ResultsConfig,
     SafetyConfig,
     ServerConfig,
+    ToolOverride,
     ToolSearchConfig,
 )
 from toolcrib.errors import InvalidConfig
@@ -36,6 +37,7 @@ _PARTS: dict[type, tuple[str | int, ...]] = {
     HttpConfig: ("http",),
     AuditConfig: ("audit",),
     ResultsConfig: ("results",),
+    ToolOverride: ("overrides", "additionalProperties"),
 }
 
 

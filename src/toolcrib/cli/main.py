@@ -24,6 +24,7 @@ _COMMANDS = {
     "doctor": ("toolcrib.cli.gateway.doctor", "Find problems in toolcrib.json and suggest fixes."),
     "eval": ("toolcrib.cli.catalog.eval", "Measure how well search finds the right tools."),
     "import": ("toolcrib.cli.gateway.import_servers", "Import the servers of your MCP clients into toolcrib.json."),
+    "lint": ("toolcrib.cli.gateway.lint", "List tools whose texts will not be found by a search."),
     "login": ("toolcrib.cli.gateway.login", "Log in to a server that uses OAuth."),
     "search": ("toolcrib.cli.catalog.search", "Search for tools."),
     "serve": ("toolcrib.cli.gateway.serve", "Serve MCP, the LLM APIs and the console over HTTP."),

@@ -26,7 +26,7 @@ _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _MAX_QUOTED_CHARS = 40
 
 T = TypeVar("T")
-ValueType = Literal["string", "boolean", "integer", "number", "map"]
+ValueType = Literal["string", "boolean", "integer", "number", "map", "object"]
 
 _VALUE_TYPES: Mapping[object, ValueType] = {str: "string", bool: "boolean", int: "integer", float: "number"}
 _TYPE_NAMES: Mapping[ValueType, str] = {
@@ -35,6 +35,7 @@ _TYPE_NAMES: Mapping[ValueType, str] = {
     "integer": "an integer",
     "number": "a number",
     "map": "an object of strings",
+    "object": "an object",
 }
 _BOOLEANS = {"true": True, "false": False}
 
@@ -234,6 +235,8 @@ def _describe_type(hint: Any) -> dict[str, Any]:
         return {"type": "string", "choices": args}
     if origin is tuple:
         return {**_describe_type(args[0]), "is_list": True}
+    if origin is Mapping or args:
+        return {"type": "object" if args[1] is Any else "map"}
     return {"type": _VALUE_TYPES.get(hint, "map")}
 
 
@@ -285,9 +288,11 @@ class ConfigSection:
             if not isinstance(value, list):
                 raise _wrong_type(setting, value, path)
             return tuple(self._read_choice(setting, item, (*path, number)) for number, item in enumerate(value))
-        if setting.type == "map":
+        if setting.type in ("map", "object"):
             if not isinstance(value, Mapping):
                 raise _wrong_type(setting, value, path)
+            if setting.type == "object":
+                return self._expand_members(value, path)
             return {name: self._read_member(item, (*path, name)) for name, item in value.items()}
         if setting.type == "string":
             if not isinstance(value, str):
@@ -302,6 +307,16 @@ class ConfigSection:
             hint = f'; did you mean "{nearest}"?' if nearest else ""
             raise InvalidSetting(path, f"must be {setting.accepted_values}{hint}")
         return text
+
+    def _expand_members(self, value: Any, path: JsonPath) -> Any:
+        """Return a JSON value with the variables in its strings replaced."""
+        if isinstance(value, str):
+            return expand_variables(value, self.environment, path)
+        if isinstance(value, Mapping):
+            return {name: self._expand_members(item, (*path, name)) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self._expand_members(item, (*path, number)) for number, item in enumerate(value)]
+        return value
 
     def _read_member(self, value: object, path: JsonPath) -> str:
         """Return a member of a map. Clients also accept numbers and booleans as values."""

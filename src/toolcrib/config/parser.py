@@ -32,6 +32,7 @@ from toolcrib.config.settings import (
     ResultsConfig,
     SafetyConfig,
     ServerConfig,
+    ToolOverride,
     ToolSearchConfig,
 )
 from toolcrib.errors import InvalidConfig
@@ -41,6 +42,7 @@ from toolcrib.files.sqlite_file import path_from_url
 MAX_SERVERS = 1000
 MAX_PROFILES = 1000
 MAX_KEYS = 10_000
+MAX_OVERRIDES = 10_000
 MIN_KEY_CHARS = 8
 
 SERVERS_KEY = "mcpServers"
@@ -58,6 +60,7 @@ KNOWN_KEYS = (
     "embedding",
     "audit",
     "results",
+    "overrides",
 )
 # Keys of other programs, and the reference to the schema that editors use.
 FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
@@ -110,6 +113,7 @@ def _read_config(root: ConfigSection, path: Path | None) -> GatewayConfig:
         embedding=_read_embedding(root.child("embedding")),
         audit=AuditConfig(**root.child("audit").read_settings(AuditConfig)),
         results=ResultsConfig(**root.child("results").read_settings(ResultsConfig)),
+        overrides=_read_overrides(root.child("overrides")),
         path=path,
         notes=tuple(notes),
         **_read_store(root),
@@ -278,6 +282,20 @@ def _read_http(root: ConfigSection, notes: list[str]) -> HttpConfig:
             reason = "must be an origin such as https://example.com, without a path"
             raise InvalidSetting((*section.path, "allowedOrigins", number), reason)
     return http
+
+
+def _read_overrides(section: ConfigSection) -> dict[str, ToolOverride]:
+    _check_count(section, MAX_OVERRIDES, "overrides")
+    overrides: dict[str, ToolOverride] = {}
+    for pattern in section.members:
+        entry = section.child(pattern)
+        override = ToolOverride(pattern, **entry.read_settings(ToolOverride))
+        if override.name and set(pattern) & set("*?["):
+            raise InvalidSetting(
+                (*entry.path, "name"), "a pattern can match several tools; rename each by its own name"
+            )
+        overrides[pattern] = override
+    return overrides
 
 
 def _read_embedding(section: ConfigSection) -> EmbeddingConfig:

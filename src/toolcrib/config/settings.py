@@ -12,9 +12,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
-from toolcrib.config.fields import setting
+from toolcrib.config.fields import list_settings, setting
 
 MIB: Final = 1024 * 1024
 _GIB: Final = 1024 * MIB
@@ -240,6 +240,43 @@ class AuditConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolOverride:
+    """Your own texts and parameters for a tool, or for all tools that match a pattern."""
+
+    pattern: str
+    name: str = setting("", "Another name of the tool, without the prefix; not for a pattern.")
+    title: str | None = setting(None, "The title; null for that of the server.")
+    description: str | None = setting(None, "The description; null for that of the server.")
+    hint: str | None = setting(None, "Further words by which the tool is found. The model does not see them.")
+    tags: tuple[str, ...] | None = setting(None, "Tags by which the tool is found and filtered.")
+    hidden_parameters: tuple[str, ...] = setting((), "Parameters that the model does not see and cannot set.")
+    fixed_parameters: Mapping[str, Any] = setting(
+        {}, "Values that every call gets. The model does not see and cannot set these parameters."
+    )
+    annotations: Mapping[str, Any] = setting(
+        {}, "Annotations such as `readOnlyHint`, in addition to those of the server."
+    )
+    result_budget_tokens: int | None = setting(
+        None, "`budgetTokens` of `results` for this tool; null for that of the server.", 0, _MILLION
+    )
+
+    @property
+    def removed_parameters(self) -> frozenset[str]:
+        """The parameters that the model does not see."""
+        return frozenset((*self.hidden_parameters, *self.fixed_parameters))
+
+    @property
+    def changed_fields(self) -> tuple[str, ...]:
+        """The keys that the override sets."""
+        return tuple(one.key for one in list_settings(ToolOverride) if getattr(self, one.name) != one.default)
+
+    def prepare_arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call without hidden parameters and with the fixed ones."""
+        visible = {name: value for name, value in arguments.items() if name not in self.hidden_parameters}
+        return {**visible, **self.fixed_parameters}
+
+
+@dataclass(frozen=True, slots=True)
 class ResultsConfig:
     """How large results of tools are shown: above the budget, a preview, and the rest on request."""
 
@@ -395,6 +432,7 @@ class GatewayConfig:
     embedding: EmbeddingConfig = EmbeddingConfig()
     audit: AuditConfig = AuditConfig()
     results: ResultsConfig = ResultsConfig()
+    overrides: Mapping[str, ToolOverride] = field(default_factory=dict)
     path: Path | None = None
     # Messages about settings in the file that have no effect.
     notes: tuple[str, ...] = field(default=(), compare=False)

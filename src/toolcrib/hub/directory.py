@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from toolcrib.adapters.mcp import tools_from_wire
-from toolcrib.config.settings import ServerConfig, ToolSearchConfig
+from toolcrib.config.settings import ServerConfig, ToolOverride, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.tool import SERVER_SEPARATOR, Policy, Tool
 from toolcrib.core.tool_names import MAX_TOOL_NAME_CHARS, safe_name
@@ -157,6 +157,9 @@ class DirectoryEntry:
     findings: tuple[SafetyFinding, ...] = ()
     # Whether the definition differs from the approved one.
     is_changed: bool = False
+    # The operator's override, and the definition of the server that it changes.
+    override: ToolOverride | None = None
+    original: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -167,6 +170,10 @@ class DirectoryEntry:
     def wire_definition(self) -> dict[str, Any]:
         """The definition as clients see it."""
         return render_definition(self.definition, self.name)
+
+    def prepare_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the arguments as the server gets them: with fixed and without hidden parameters."""
+        return arguments if self.override is None else self.override.prepare_arguments(arguments)
 
     def with_name(self, name: str) -> DirectoryEntry:
         """Return the same tool under another public name."""

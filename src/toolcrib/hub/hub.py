@@ -26,6 +26,7 @@ from toolcrib.hub.directory import (
     filter_storable,
     parse_definitions,
 )
+from toolcrib.hub.overrides import apply_overrides
 from toolcrib.hub.safety_review import SafetyEvent, SafetyReview, review_definitions
 from toolcrib.hub.view import EXPRESSION_MODE, AccessView
 from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
@@ -226,9 +227,10 @@ class Hub:
             changed=review.changed,
             findings=findings,
         )
+        tools = apply_overrides(tools, self.config.overrides, self.config.tool_search)
         return replace(
             tools,
-            problems=(*manifest.problems, *parsed.problems),
+            problems=(*manifest.problems, *parsed.problems, *tools.problems),
             instructions=manifest.instructions,
             repaired_tools=manifest.repaired_tools,
         )

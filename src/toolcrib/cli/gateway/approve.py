@@ -18,6 +18,7 @@ from toolcrib.config.loader import find_config_path, load_config
 from toolcrib.config.settings import GatewayConfig, resolve_store_url
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import InvalidStore, UnknownTool
+from toolcrib.hub.directory import matches_any
 from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 from toolcrib.safety.pinning import Pin, render_definition_diff
 from toolcrib.safety.scan import scan_definition
@@ -80,7 +81,8 @@ def command(
     github___create_issue, or of a server, which approves all its tools. A running gateway applies
     approvals automatically.
     """
-    with open_existing_store(url or find_store_url(config_file)) as store:
+    config = load_used_config(config_file) if url is None or config_file else GatewayConfig()
+    with open_existing_store(url or resolve_store_url(config)) as store:
         # Check every name first, so that an unknown name changes nothing.
         pending = [tool for tool in list_pending_tools(store) if tool.server != forget]
         selected = pending if approve_all else _select(pending, names)
@@ -93,15 +95,15 @@ def command(
     if as_json:
         print_json(
             {
-                "waiting": [_tool_to_json(tool) for tool in remaining],
-                "approved": [_tool_to_json(tool) for tool in approved],
+                "waiting": [_tool_to_json(tool, config) for tool in remaining],
+                "approved": [_tool_to_json(tool, config) for tool in approved],
                 "missed": missed,
             }
         )
     else:
         if forget is not None:
             click.echo(f"Forgot {escape_invisible(forget)}. Its tools are trusted again on first use.")
-        _print_tools(approved, remaining, is_listing=not selected)
+        _print_tools(approved, remaining, config, is_listing=not selected)
     if missed:
         raise UnknownTool(
             f"changed again in the meantime, so not approved: "
@@ -112,8 +114,21 @@ def command(
 
 def find_store_url(config_file: str | None) -> str:
     """Return the URL of the configured store."""
+    return resolve_store_url(load_used_config(config_file))
+
+
+def load_used_config(config_file: str | None) -> GatewayConfig:
+    """Return the configuration in the file that is used, or the default one without a file."""
     path = find_config_path(config_file)
-    return resolve_store_url(load_config(path) if path is not None else GatewayConfig())
+    return load_config(path) if path is not None else GatewayConfig()
+
+
+def _list_overridden(tool: PendingTool, config: GatewayConfig) -> list[str]:
+    """Return the keys that overrides of this tool set. Pins and differences are of the server's definition."""
+    server = config.servers.get(tool.server)
+    id = f"{server.alias or server.name if server else tool.server}{SERVER_SEPARATOR}{tool.pin.tool}"
+    matching = (one for one in config.overrides.values() if matches_any(id, [one.pattern]))
+    return list(dict.fromkeys(key for override in matching for key in override.changed_fields))
 
 
 @contextmanager
@@ -181,7 +196,7 @@ def _forget(store: Store, server: str) -> None:
     store.forget_server(server)
 
 
-def _tool_to_json(tool: PendingTool) -> dict[str, Any]:
+def _tool_to_json(tool: PendingTool, config: GatewayConfig) -> dict[str, Any]:
     return {
         "id": tool.id,
         "server": tool.server,
@@ -189,6 +204,7 @@ def _tool_to_json(tool: PendingTool) -> dict[str, Any]:
         "state": tool.state,
         "fingerprint": tool.pin.candidate_fingerprint,
         "difference": tool.difference,
+        "overridden": _list_overridden(tool, config),
         "findings": [
             {"kind": finding.category, "where": finding.location, "text": finding.message, "severity": finding.severity}
             for finding in tool.findings
@@ -196,9 +212,13 @@ def _tool_to_json(tool: PendingTool) -> dict[str, Any]:
     }
 
 
-def _print_tools(approved: Sequence[PendingTool], remaining: Sequence[PendingTool], *, is_listing: bool) -> None:
+def _print_tools(
+    approved: Sequence[PendingTool], remaining: Sequence[PendingTool], config: GatewayConfig, *, is_listing: bool
+) -> None:
     for tool in remaining if is_listing else approved:
         _print_tool(tool)
+        if keys := _list_overridden(tool, config):
+            click.echo(f"  overridden in toolcrib.json, so models see your own: {', '.join(keys)}")
     if approved:
         click.secho(f"{format_count(len(approved), 'tool')} approved.", bold=True)
     if remaining:

@@ -24,6 +24,7 @@ from toolcrib.config.settings import (
     ResultsConfig,
     SafetyConfig,
     ServerConfig,
+    ToolOverride,
     ToolSearchConfig,
 )
 from toolcrib.errors import InvalidConfig
@@ -135,6 +136,7 @@ def build_config_schema() -> dict[str, Any]:
             "embedding": _section_schema(EmbeddingConfig),
             "audit": _section_schema(AuditConfig),
             "results": _section_schema(ResultsConfig),
+            "overrides": _map_schema("Overrides by tool name or pattern.", _section_schema(ToolOverride)),
             "httpServer": True,
             "middleware": True,
             "capabilities": True,
@@ -161,6 +163,8 @@ def _value_schema(setting: SettingField) -> dict[str, Any]:
     schema: dict[str, Any] = dict(_STRING)
     if setting.choices:
         schema = {"anyOf": [{"enum": list(setting.choices)}, _VARIABLE]}
+    elif setting.type == "object":
+        schema = {"type": "object"}
     elif setting.type == "map":
         member = {"type": ["string", "number", "boolean"]}
         schema = {"type": "object", "additionalProperties": member}

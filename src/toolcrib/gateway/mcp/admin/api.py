@@ -11,6 +11,7 @@ from toolcrib.gateway.mcp.admin.catalog_api import add_catalog_routes
 from toolcrib.gateway.mcp.admin.config_api import add_config_routes
 from toolcrib.gateway.mcp.admin.decisions_api import add_decision_routes
 from toolcrib.gateway.mcp.admin.eval_api import add_eval_routes
+from toolcrib.gateway.mcp.admin.overrides_api import add_override_routes
 from toolcrib.gateway.mcp.admin.search_api import add_search_routes
 from toolcrib.gateway.mcp.admin.servers_api import add_server_routes
 from toolcrib.gateway.mcp.server.meta_tools import format_tool_count
@@ -30,6 +31,7 @@ def add_admin_routes(routes: ApiRoutes) -> None:
     add_server_routes(routes)
     add_config_routes(routes)
     add_decision_routes(routes)
+    add_override_routes(routes)
 
 
 def _list_servers(call: ApiCall) -> dict[str, Any]:

@@ -146,7 +146,7 @@ async def _call_tool(call: ApiCall) -> dict[str, Any]:
     server = call.router.pool.servers.get(entry.server)
     if server is None:
         raise RequestFailed(f"{entry.server} is not running; enable it first", 409)
-    params = {"name": entry.remote_name, "arguments": turn.tasks[0].arguments}
+    params = {"name": entry.remote_name, "arguments": entry.prepare_arguments(turn.tasks[0].arguments)}
     started = time.monotonic()
     succeeded = False
     try:

@@ -87,6 +87,8 @@ class LargeResults:
         budget = self._settings.budget_tokens
         if server is not None and server.result_budget_tokens is not None:
             budget = server.result_budget_tokens
+        if entry.override is not None and entry.override.result_budget_tokens is not None:
+            budget = entry.override.result_budget_tokens
         declared = (entry.definition.get("_meta") or {}).get(MAX_SIZE_META_KEY)
         if budget and isinstance(declared, int) and client.name.startswith(_SIZE_AWARE_CLIENT):
             # The author of the tool has agreed on a size with this host.

@@ -113,8 +113,9 @@ def build_call_tools(config: GatewayConfig) -> list[dict[str, Any]]:
 
 def build_result_tools(config: GatewayConfig) -> list[dict[str, Any]]:
     """Return `read_result`, unless no result is ever shortened."""
-    servers = (server.result_budget_tokens for server in config.servers.values())
-    if not config.results.budget_tokens and not any(servers):
+    budgets = [server.result_budget_tokens for server in config.servers.values()]
+    budgets += [override.result_budget_tokens for override in config.overrides.values()]
+    if not config.results.budget_tokens and not any(budgets):
         return []
     properties: dict[str, Any] = {
         name: {**_STRING, "description": text} for name, text in prompts.READ_PARAMETERS.items()

@@ -71,7 +71,9 @@ class ToolCaller:
         server = self._pool.servers.get(entry.server)
         if server is None:
             return text_result(f"{entry.server} is no longer configured", is_error=True)
-        params = client.with_meta({**params, "name": entry.remote_name, "arguments": call.arguments})
+        params = client.with_meta(
+            {**params, "name": entry.remote_name, "arguments": entry.prepare_arguments(call.arguments)}
+        )
         may_repeat = entry.tool.read_only or entry.tool.annotations.get("idempotentHint") is True
         started = time.monotonic()
         try:
