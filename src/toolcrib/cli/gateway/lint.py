@@ -8,7 +8,7 @@ import click
 
 from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
-from toolcrib.config.loader import parse_document, read_document, require_config_path
+from toolcrib.config.loader import load_config, require_config_path
 from toolcrib.config.settings import resolve_store_url, sqlite_path
 from toolcrib.errors import InvalidStore
 from toolcrib.hub.lint import LintFinding, lint_tools
@@ -25,8 +25,7 @@ def command(servers: tuple[str, ...], config_file: str | None, as_json: bool) ->
     The tools are those that the servers listed when the gateway last ran, with your overrides. SERVERS restricts
     the list to some servers. Put the texts right with "overrides" in toolcrib.json.
     """
-    used = require_config_path(config_file)
-    config = parse_document(read_document(used), used, allow_unset_variables=True)
+    config = load_config(require_config_path(config_file))
     path = sqlite_path(resolve_store_url(config))
     if path is not None and not path.is_file():
         raise InvalidStore(
