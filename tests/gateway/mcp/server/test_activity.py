@@ -75,7 +75,7 @@ async def test_search_and_calls_are_recorded_in_order(router: McpRouter, revisio
     assert {row.client for row in rows} == {name}
     # A stateless request belongs to no session.
     assert len({row.session for row in rows}) == 1 and bool(rows[0].session) == (revision != STATELESS)
-    assert listed.details["mode"] == "search" and listed.details["tools"] == 4
+    assert listed.details["mode"] == "search" and listed.details["tools"] == 3
     assert listed.details["tokens_sent"] > 0 and listed.details["tokens_full"] > 0
     assert search.details["query"] == "tool_7 with [redacted]"
     assert search.details["hits"] == ["many___tool_7"] and search.details["confident"] is False

@@ -6,14 +6,14 @@ const MAX_DELAY_MS = 15_000;
 
 /**
  * Listen to a stream of events: `handlers` maps event names to functions that get the parsed data.
- * After an error it reconnects with a growing pause. Returns a function that stops it.
+ * `path` may be a function, which is called for every connection. After an error it reconnects with a growing pause. Returns a function that stops it.
  * `onopen` runs at every connection, so that a page can load what it missed.
  */
 export function listen(path, handlers, onopen) {
   let source, timer, delay = 500, isClosed = false;
 
   function connect() {
-    source = new EventSource(path);
+    source = new EventSource(typeof path === "function" ? path() : path);
     source.addEventListener("open", () => {
       delay = 500;
       setConnected(true);

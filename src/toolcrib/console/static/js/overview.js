@@ -1,1 +1,291 @@
-export {};
+// The overview: what is behind the gateway, what it saved, and what needs attention.
+
+import { get } from "./api.js";
+import { createChart } from "./chart.js";
+import { codeBlock } from "./copy.js";
+import { openDialog } from "./dialog.js";
+import { fill, find, formatCompact, formatNumber, formatPercent, formatSeconds, h, plural, state } from "./dom.js";
+import { listen, poll } from "./events.js";
+import { clientSetup } from "./setup.js";
+
+const RANGES = [["hour", "Hour"], ["day", "Day"], ["month", "30 days"]];
+const REFRESH_MS = 5_000;
+// After new rows, the figures are loaded again at most this often.
+const LIVE_MS = 1_000;
+const hasFullAccess = document.body.dataset.fullAccess === "true";
+
+let range = "hour";
+const parts = {
+  notices: h("div.stack"),
+  start: h("div"),
+  figures: h("section.figures.eight", { "aria-label": "Figures" }),
+  attention: h("div"),
+  servers: h("div"),
+  savings: h("div"),
+};
+const traffic = createChart({
+  series: [
+    { name: "calls", label: "Calls", kind: "area", color: 1 },
+    { name: "searches", label: "Searches", kind: "line", color: 2 },
+    { name: "errors", label: "Errors", kind: "line", color: "bad" },
+  ],
+  formatValue: formatCompact,
+  formatTime,
+  label: "Calls, searches and errors over time",
+});
+const latency = createChart({
+  series: [
+    { name: "p95", label: "95 % of calls within", kind: "line", color: 4 },
+    { name: "p50", label: "50 % of calls within", kind: "line", color: 1 },
+  ],
+  formatValue: formatSeconds,
+  formatTime,
+  label: "Duration of calls over time",
+});
+const savedChart = createChart({
+  series: [
+    { name: "tokens_full", label: "Full lists", kind: "bar", color: 5 },
+    { name: "tokens_sent", label: "Really sent", kind: "bar", color: 1 },
+  ],
+  formatValue: formatCompact,
+  formatTime: (point) => point.day.slice(5),
+  label: "Tokens of full tool lists and tokens sent, by day",
+});
+
+const charts = h("div.grid.charts", { hidden: true }, traffic.element, latency.element);
+const noTraffic = state("empty", "No calls and searches in this time", "They appear here as they happen.");
+
+function formatTime(point) {
+  const date = new Date(point.at * 1000);
+  return range === "month"
+    ? date.toLocaleDateString("en", { month: "short", day: "numeric", timeZone: "UTC" })
+    : date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+}
+
+function figure(label, value, note = "", kind = "") {
+  return h("div.card", h("div.figure-label", label), h("div.figure-value", { dataset: { kind } }, value), note ? h("div.figure-note", note) : null);
+}
+
+function drawFigures(overview, series, savings) {
+  const reachable = overview.servers.filter((server) => !server.trouble).length;
+  const total = series?.total;
+  const during = { hour: "in the last hour", day: "in the last day", month: "in 30 days" }[range];
+  fill(
+    parts.figures,
+    figure("Servers", formatNumber(overview.servers.length), reachable === overview.servers.length ? "all reachable" : `${overview.servers.length - reachable} not reachable`),
+    figure("Tools", formatNumber(overview.tools), `about ${formatCompact(overview.tokens)} tokens`),
+    total ? figure("Calls", formatCompact(total.calls), during) : null,
+    total ? figure("Searches", formatCompact(total.searches), during) : null,
+    total ? figure("Errors", formatCompact(total.errors), total.calls ? `${formatPercent(total.errors / (total.calls + total.searches || 1))} of requests` : during, total.errors ? "bad" : "") : null,
+    total ? figure("Median call", formatSeconds(total.p50 ?? NaN), `95 % within ${formatSeconds(total.p95 ?? NaN)}`) : null,
+    savings ? figure("Tokens saved", formatCompact(Math.max(savings.total.tokens_saved, 0)), "in 30 days", savings.total.tokens_saved > 0 ? "ok" : "") : null,
+    figure("Clients", formatNumber(overview.sessions), "with an open session"),
+  );
+}
+
+function drawNotices(notices) {
+  fill(parts.notices, notices.map((notice) => h("div.notice", { dataset: { kind: "warn" } }, notice)));
+}
+
+const DECISION_LINKS = {
+  definition: ["/decisions", "Review"],
+  login: ["/servers", "Log in"],
+  server: ["/servers", "Open"],
+};
+
+function drawAttention(decisions) {
+  if (!decisions.length) return fill(parts.attention);
+  return fill(
+    parts.attention,
+    h(
+      "section.card.flush",
+      { "aria-label": "Needs attention" },
+      h("div.card-head", h("h2", "Needs attention"), h("span.badge", { dataset: { kind: "warn" } }, formatNumber(decisions.length))),
+      h(
+        "ul.rows",
+        decisions.map((each) => {
+          const [href, action] = DECISION_LINKS[each.kind];
+          return h(
+            "li.rows-item",
+            h("span.dot", { dataset: { kind: each.kind === "server" ? "bad" : "warn" } }),
+            h("div.rows-text", h("strong", each.server), h("div.muted", each.text)),
+            h("a.button.small", { href }, action),
+          );
+        }),
+      ),
+    ),
+  );
+}
+
+function serverKind(server) {
+  if (server.trouble) return "bad";
+  return server.waiting.length || server.flagged.length ? "warn" : server.state === "started" || server.state === "in use" ? "ok" : "off";
+}
+
+function drawServers(servers) {
+  fill(
+    parts.servers,
+    h(
+      "section.card.flush",
+      { "aria-label": "Servers" },
+      h("div.card-head", h("h2", "Servers"), h("div.actions", h("a.button.small", { href: "/servers" }, "All servers"))),
+      servers.length
+        ? h(
+            "ul.rows",
+            servers.slice(0, 12).map((server) =>
+              h(
+                "li.rows-item",
+                h("span.dot", { dataset: { kind: serverKind(server) } }),
+                h("div.rows-text", h("strong", server.name), h("div.muted", server.trouble || `${server.state}, ${plural(server.tools, "tool")}, about ${formatCompact(server.tokens)} tokens`)),
+                h("span.muted.nowrap", plural(server.calls, "call")),
+              ),
+            ),
+          )
+        : state("empty", "No servers yet", "Add a server, or import those of your clients.", h("a.button", { href: "/servers" }, "Add a server")),
+    ),
+  );
+}
+
+function drawSavings(savings) {
+  const rows = savings.clients.filter((client) => client.tokens_full || client.tokens_sent);
+  savedChart.update(savings.days);
+  fill(
+    parts.savings,
+    h(
+      "section.card",
+      { "aria-label": "Tokens saved" },
+      h("div.card-head", h("h2", "Tokens saved"), h("span.muted", "full tool lists against what clients were sent, 30 days")),
+      rows.length
+        ? [
+            savedChart.element,
+            h(
+              "div.table-scroll",
+              { tabindex: "0", role: "region", "aria-label": "Tokens saved by client" },
+              h(
+                "table",
+                h("thead", h("tr", h("th", "Client"), h("th.number", "Full lists"), h("th.number", "Sent"), h("th.number", "Saved"))),
+                h(
+                  "tbody",
+                  rows.slice(0, 10).map((client) =>
+                    h(
+                      "tr",
+                      h("td", client.client),
+                      h("td.number", formatCompact(client.tokens_full)),
+                      h("td.number", formatCompact(client.tokens_sent)),
+                      h("td.number", `${formatCompact(client.tokens_saved)} (${formatPercent(client.tokens_full ? client.tokens_saved / client.tokens_full : NaN)})`),
+                    ),
+                  ),
+                ),
+              ),
+            ),
+          ]
+        : state("empty", "Nothing sent yet", "When a client lists or searches tools, this shows how many tokens it was spared."),
+    ),
+  );
+}
+
+async function drawStart(overview) {
+  if (!overview.is_demo && !overview.is_unused) return fill(parts.start);
+  if (parts.start.childElementCount) return parts.start;
+  const query = h("input", { type: "search", name: "q", value: overview.is_demo ? "how many days until Christmas" : "", placeholder: "What should a tool do?", "aria-label": "A query" });
+  const form = h("form.row.nowrap-form", { action: "/search", method: "get" }, query, h("button.button.primary", { type: "submit" }, "Search"));
+  return fill(
+    parts.start,
+    h(
+      "section.card.start",
+      { "aria-label": "First steps" },
+      h("div.card-head", h("h2", "Three steps to the first result")),
+      h(
+        "ol.steps",
+        step("Import your servers", [
+          h("p", overview.is_demo ? "The demo server runs now, so you can try everything at once. To use the servers of your clients, run:" : "Add the servers of your clients:"),
+          codeBlock("toolcrib import", "Command"),
+          h("p.help", "Or ", h("a", { href: "/servers" }, "add a server"), " here. Then start ", h("code", "toolcrib serve"), " again."),
+        ]),
+        step("Connect your client", [await clientSetup()]),
+        step("Try a search", [
+          h("p", `Describe a task. The search looks through ${plural(overview.tools, "tool")}.`),
+          form,
+        ]),
+      ),
+    ),
+  );
+}
+
+function step(title, content) {
+  return h("li.step", h("h3", title), content);
+}
+
+function chartCard() {
+  const buttons = RANGES.map(([name, label]) =>
+    h("button", {
+      type: "button",
+      "aria-pressed": String(name === range),
+      onclick: (event) => {
+        range = name;
+        buttons.forEach((button) => button.setAttribute("aria-pressed", String(button === event.currentTarget)));
+        load();
+      },
+    }, label),
+  );
+  return h(
+    "section.card",
+    { "aria-label": "Traffic" },
+    h("div.card-head", h("h2", "Traffic"), h("div.actions", h("div.segmented", { role: "group", "aria-label": "Time" }, buttons))),
+    noTraffic,
+    charts,
+  );
+}
+
+async function load() {
+  const wanted = range;
+  const [overview, series, savings] = await Promise.all([
+    get("/api/overview"),
+    hasFullAccess ? get("/api/timeseries", { range: wanted }) : null,
+    hasFullAccess ? get("/api/savings") : null,
+  ]);
+  if (wanted !== range) return;
+  drawNotices(overview.notices);
+  drawFigures(overview, series, savings);
+  drawAttention(overview.decisions);
+  drawServers(overview.servers);
+  if (series) {
+    charts.hidden = !(series.total.calls || series.total.searches);
+    noTraffic.hidden = !charts.hidden;
+    traffic.update(series.points);
+    latency.update(series.points);
+  }
+  if (savings) drawSavings(savings);
+  await drawStart(overview);
+}
+
+async function showSetup() {
+  const content = await clientSetup();
+  openDialog("Connect a client", () => content);
+}
+
+async function start() {
+  const content = find("[data-content]");
+  fill(content, state("loading", "Loading"));
+  find("[data-connect]")?.addEventListener("click", showSetup);
+  try {
+    await load();
+  } catch (error) {
+    fill(content, state("error", "The overview could not be loaded", error.message, h("button.button", { type: "button", onclick: start }, "Try again")));
+    return;
+  }
+  fill(content, parts.notices, parts.start, parts.figures, parts.attention, hasFullAccess ? chartCard() : null, h("div.grid.halves", hasFullAccess ? parts.savings : null, parts.servers));
+  poll(load, REFRESH_MS);
+  if (!hasFullAccess) return;
+  let timer = 0;
+  listen("/api/activity/stream", {
+    row: () => {
+      timer ||= setTimeout(() => {
+        timer = 0;
+        if (!document.hidden) load().catch(() => {});
+      }, LIVE_MS);
+    },
+  });
+}
+
+start();

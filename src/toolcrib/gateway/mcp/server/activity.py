@@ -223,7 +223,7 @@ class ActivityRecorder:
         key = principal.name if principal is not None and principal.key_hash else ""
         name, version = _identify_client(client)
         session = client.state.id if client.state.has_session else ""
-        identity = (key, client.profile or "", name, session)
+        identity = (session,) if session else (key, client.profile or "", name)
         activity = self._clients.get(identity)
         if activity is None:
             activity = ClientActivity(
@@ -232,6 +232,8 @@ class ActivityRecorder:
             self._clients[identity] = activity
             while len(self._clients) > MAX_CLIENTS:
                 self._clients.popitem(last=False)
+        # During the handshake the name is not known yet.
+        activity.client, activity.version = name, version
         self._clients.move_to_end(identity)
         return activity
 
