@@ -35,6 +35,8 @@ SelectionOrder = Literal["server_priority", "alphabetical", "random"]
 ChangedAction = Literal["block", "warn", "off"]
 NewToolAction = Literal["auto", "hold", "trust"]
 ScanAction = Literal["flag", "block", "off"]
+CallTools = Literal["single", "by_risk"]
+AskBefore = Literal["never", "destructive", "write"]
 LlmApi = Literal["messages", "openai"]
 LlmSearchSwitch = Literal["auto", "on", "off", "native"]
 LlmSearchRanking = Literal["default", "exact", "hybrid"]
@@ -122,6 +124,11 @@ class ToolSearchConfig:
     )
     max_result_chars: int = setting(20_000, "The maximum length of a search response.", 500, _MILLION)
     validate_arguments: bool = setting(True, "Validate the arguments of a call before forwarding.")
+    call_tools: CallTools = setting(
+        "single",
+        "In `search` mode, list one `call_tool`, or one each for reading, writing and destructive tools, so that a "
+        "client can allow them separately.",
+    )
     prefix: bool = setting(True, "Prefix tool names with the server: `server___tool`.")
     max_name_chars: int = setting(64, "Shorten longer tool names to this length.", 20, 256)
 
@@ -138,6 +145,7 @@ class AccessProfile:
     always_expose: tuple[str, ...] = setting((), "Tools to list always, in addition to those of `toolSearch`.")
     mode: ExposureMode | None = setting(None, "The mode; null for the mode of `toolSearch`.")
     confident_from: float | None = setting(None, "The confidence threshold; null for that of `toolSearch`.", 0, 1)
+    ask: AskBefore | None = setting(None, "Before which calls the user is asked; null for `ask` of `safety`.")
     record_content: bool | None = setting(
         None, "Whether the audit log has the arguments and results of calls; null for the setting of `audit`."
     )
@@ -211,6 +219,9 @@ class SafetyConfig:
     )
     scan: ScanAction = setting(
         "flag", "What to do when a definition contains hidden text or instructions to the model."
+    )
+    ask: AskBefore = setting(
+        "never", "Before which calls the user is asked: none, destructive ones, or all that write."
     )
     new: NewToolAction = setting(
         "auto",

@@ -84,6 +84,21 @@ DESCRIBE_DESCRIPTION: Final = "Return the full definition of tools whose names y
 DESCRIBE_NAMES: Final = "Names of tools, as {search} returned them."
 CALL_NAME: Final = "call_tool"
 CALL_DESCRIPTION: Final = "Call a tool that {search} has found."
+RISK_CALL_NAMES: Final = {"read": "call_read_tool", "write": "call_write_tool", "destructive": "call_destructive_tool"}
+RISK_CALL_DESCRIPTIONS: Final = {
+    "read": "Call a tool that {search} has found and that only reads.",
+    "write": "Call a tool that {search} has found and that adds or changes something.",
+    "destructive": "Call a tool that {search} has found and that may delete or overwrite something.",
+}
+WRONG_CALL_TOOL: Final = "{name} was not called. Call it with {call}."
+GATEWAY_RESULT_COUNT_BY_RISK: Final = "Found {count}. Call each with the tool in brackets."
+APPROVAL_MESSAGE: Final = "Allow this call?\n\n{calls}"
+APPROVAL_DECLINED: Final = "The user did not approve this call. Do not repeat it; ask the user what to do."
+APPROVAL_IMPOSSIBLE: Final = (
+    "This call needs the approval of the user, but this client cannot ask for it. Tell the user to allow it in "
+    "toolcrib.json (`ask`), or to use a client with elicitation."
+)
+APPROVAL_FAILED: Final = "This call was not approved: {reason}."
 CALL_TOOL_NAME: Final = "The tool's name, as {search} returned it."
 CALL_ARGUMENTS: Final = "The tool's arguments, as its parameters ask for them."
 CALL_DIRECTLY: Final = "{name} cannot be called through {call}. Call it directly."

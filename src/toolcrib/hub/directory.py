@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from toolcrib.adapters.mcp import tools_from_wire
 from toolcrib.config.settings import ServerConfig, ToolOverride, ToolSearchConfig
@@ -26,8 +26,16 @@ MAX_PROBLEMS: Final = 20
 MAX_DISPLAYED_NAME_CHARS: Final = 80
 
 GATEWAY_TOOL_NAMES: Final = frozenset(
-    {SEARCH_TOOL_NAME, prompts.SEARCH_NAME, prompts.DESCRIBE_NAME, prompts.CALL_NAME, prompts.READ_NAME}
+    {
+        SEARCH_TOOL_NAME,
+        prompts.SEARCH_NAME,
+        prompts.DESCRIBE_NAME,
+        prompts.CALL_NAME,
+        prompts.READ_NAME,
+        *prompts.RISK_CALL_NAMES.values(),
+    }
 )
+CallRisk = Literal["read", "write", "destructive"]
 _POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
 
 
@@ -170,6 +178,14 @@ class DirectoryEntry:
     def wire_definition(self) -> dict[str, Any]:
         """The definition as clients see it."""
         return render_definition(self.definition, self.name)
+
+    @property
+    def risk(self) -> CallRisk:
+        """What a call may do, by the annotations. Without annotations, MCP expects the worst."""
+        annotations = self.tool.annotations
+        if annotations.get("readOnlyHint") is True:
+            return "read"
+        return "write" if annotations.get("destructiveHint") is False else "destructive"
 
     def prepare_arguments(self, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the arguments as the server gets them: with fixed and without hidden parameters."""

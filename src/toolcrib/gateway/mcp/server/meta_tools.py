@@ -18,6 +18,11 @@ from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
 _SEARCH_ANNOTATIONS: Final = {"readOnlyHint": True, "idempotentHint": True, "openWorldHint": False}
 # `call_tool` may run any tool, so its hints cover the most dangerous one.
 _CALL_ANNOTATIONS: Final = {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True}
+_RISK_ANNOTATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "read": {"readOnlyHint": True, "openWorldHint": True},
+    "write": {"readOnlyHint": False, "destructiveHint": False, "openWorldHint": True},
+    "destructive": _CALL_ANNOTATIONS,
+}
 _STRING: Final = {"type": "string"}
 DETAILS: Final[tuple[Detail, ...]] = ("names", "summary", "schema")
 SUMMARY_CHARS: Final = 200
@@ -76,7 +81,7 @@ def build_dynamic_search_tool(view: AccessView, hidden: int) -> dict[str, Any]:
 
 
 def build_call_tools(config: GatewayConfig) -> list[dict[str, Any]]:
-    """Return `describe_tool` and `call_tool`."""
+    """Return `describe_tool` and the tools that call others."""
     return [
         {
             "name": prompts.DESCRIBE_NAME,
@@ -94,21 +99,37 @@ def build_call_tools(config: GatewayConfig) -> list[dict[str, Any]]:
             },
             "annotations": _SEARCH_ANNOTATIONS,
         },
-        {
-            "name": prompts.CALL_NAME,
-            "description": prompts.CALL_DESCRIPTION.format(search=prompts.SEARCH_NAME),
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "name": {**_STRING, "description": prompts.CALL_TOOL_NAME.format(search=prompts.SEARCH_NAME)},
-                    "arguments": {"type": "object", "description": prompts.CALL_ARGUMENTS},
-                },
-                "required": ["name", "arguments"],
-            },
-            "annotations": _CALL_ANNOTATIONS,
-            **_declare_result_size(config.results.budget_tokens),
-        },
+        *(_build_call_tool(config, name, description, hints) for name, description, hints in _list_call_tools(config)),
     ]
+
+
+def _list_call_tools(config: GatewayConfig) -> list[tuple[str, str, Mapping[str, Any]]]:
+    """Return the names, descriptions and annotations of the call tools."""
+    if config.tool_search.call_tools == "single":
+        return [(prompts.CALL_NAME, prompts.CALL_DESCRIPTION, _CALL_ANNOTATIONS)]
+    return [
+        (name, prompts.RISK_CALL_DESCRIPTIONS[risk], _RISK_ANNOTATIONS[risk])
+        for risk, name in prompts.RISK_CALL_NAMES.items()
+    ]
+
+
+def _build_call_tool(
+    config: GatewayConfig, name: str, description: str, annotations: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "name": name,
+        "description": description.format(search=prompts.SEARCH_NAME),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "name": {**_STRING, "description": prompts.CALL_TOOL_NAME.format(search=prompts.SEARCH_NAME)},
+                "arguments": {"type": "object", "description": prompts.CALL_ARGUMENTS},
+            },
+            "required": ["name", "arguments"],
+        },
+        "annotations": dict(annotations),
+        **_declare_result_size(config.results.budget_tokens),
+    }
 
 
 def build_result_tools(config: GatewayConfig) -> list[dict[str, Any]]:
@@ -149,6 +170,8 @@ class FoundTool(NamedTuple):
 
     entry: DirectoryEntry
     score: float
+    # The tool with which to call it, if there are several.
+    call: str = ""
 
 
 class RenderedTools(NamedTuple):
@@ -182,7 +205,7 @@ def render_tools(found: Sequence[FoundTool], detail: Detail, max_chars: int) -> 
 def render_numbered_lines(found: Sequence[FoundTool], max_chars: int) -> list[str]:
     """Return a line for each tool in MCProxy's format; without the description if it does not fit."""
     lines = []
-    for number, (entry, _) in enumerate(found, 1):
+    for number, (entry, _, _) in enumerate(found, 1):
         name = f"{number}. {entry.name}"
         line = f"{name} - {entry.tool.description}" if entry.tool.description else name
         lines.append(line if len(line) <= max_chars else name)
@@ -272,6 +295,9 @@ def _render_tool(found: FoundTool, detail: Detail) -> tuple[str, dict[str, Any]]
     tool, name = entry.tool, entry.name
     lead = f"- {score:.2f} {name}"
     structured: dict[str, Any] = {"name": name, "score": score}
+    if found.call:
+        lead = f"{lead} [{found.call}]"
+        structured["call"] = found.call
     if detail == "names":
         return lead, structured
     if detail == "summary":
@@ -280,6 +306,7 @@ def _render_tool(found: FoundTool, detail: Detail) -> tuple[str, dict[str, Any]]
             summary = f"{summary[: SUMMARY_CHARS - 1]}…"
         signature = render_signature(name, tool.input_schema)
         line = f"- {score:.2f} {signature}"
+        line = f"{line} [{found.call}]" if found.call else line
         structured |= {"signature": signature, "description": summary}
         return f"{line}: {summary}" if summary else line, structured
     definition = entry.wire_definition

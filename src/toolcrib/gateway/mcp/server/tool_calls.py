@@ -10,6 +10,7 @@ from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import ServerUnavailable
+from toolcrib.gateway.mcp.server.approvals import CallApprovals, describe_calls, without_answer
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.large_results import LargeResults
 from toolcrib.gateway.mcp.server.meta_tools import render_unlisted_servers, text_result
@@ -36,6 +37,7 @@ class ToolCaller:
         self._pool = pool
         self._bridge = bridge
         self.large_results = LargeResults(hub)
+        self.approvals = CallApprovals(hub)
 
     async def call(
         self,
@@ -50,7 +52,16 @@ class ToolCaller:
         call = self.validate(view, mode, params["name"], params.get("arguments") or {})
         if not isinstance(call, ValidCall):
             return call
+        entry, subject = call.entry, [call.entry.name, call.arguments]
+        needs_approval = self.approvals.needs_approval(view, entry)
+        if needs_approval:
+            message = prompts.APPROVAL_MESSAGE.format(calls=describe_calls([(entry, call.arguments)]))
+            if refusal := await self.approvals.request_approval(client, params, message, subject):
+                return refusal
+            params = without_answer(params)
         result = await self.forward(client, call, params)
+        if needs_approval:
+            self.approvals.remember(client, result, subject)
         return await self.large_results.limit_result(client, call.entry, result, has_schema=is_listed)
 
     def validate(

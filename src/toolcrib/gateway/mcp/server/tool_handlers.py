@@ -46,6 +46,8 @@ from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT, MAX_SUGGESTIONS, ren
 DEFAULT_LISTED_TOOLS: Final = 10
 MAX_LISTED_TOOLS: Final = 200
 MAX_DESCRIBED_TOOLS: Final = 50
+# From the weakest to the strongest; a stronger one may call everything that a weaker one may.
+_CALL_NAMES: Final = (prompts.CALL_NAME, *prompts.RISK_CALL_NAMES.values())
 _log = logging.getLogger(__name__)
 
 
@@ -116,15 +118,33 @@ class ToolHandlers:
             return self.describe(view, arguments)
         if name == prompts.READ_NAME:
             return await self._caller.large_results.read(client, view, arguments)
-        if name == prompts.CALL_NAME:
-            inner = arguments.get("arguments")
+        if name in _CALL_NAMES:
+            call_name, inner = str(name), arguments.get("arguments")
             params = {**params, "name": arguments.get("name", ""), "arguments": inner or {}}
             name = params["name"]
             if isinstance(name, str) and name in GATEWAY_TOOL_NAMES:
-                text = prompts.CALL_DIRECTLY.format(name=name, call=prompts.CALL_NAME)
+                text = prompts.CALL_DIRECTLY.format(name=name, call=call_name)
                 return text_result(text, is_error=True)
+            if refusal := self._check_call_tool(view, call_name, str(name)):
+                return refusal
             return await self._caller.call(client, view, mode, params, is_listed=False)
         return await self._caller.call(client, view, mode, params)
+
+    def _check_call_tool(self, view: AccessView, call_name: str, name: str) -> dict[str, Any] | None:
+        """Return a refusal if a tool has to be called with another of the call tools."""
+        entry = view.entries.get(name)
+        if entry is None:
+            # The call itself explains what is wrong with the name.
+            return None
+        expected = self._get_call_name(entry) or prompts.CALL_NAME
+        stronger = _CALL_NAMES[_CALL_NAMES.index(expected) :]
+        if call_name == expected or (expected != prompts.CALL_NAME and call_name in stronger):
+            return None
+        return text_result(prompts.WRONG_CALL_TOOL.format(name=name, call=expected), is_error=True)
+
+    def _get_call_name(self, entry: DirectoryEntry) -> str:
+        """Return the call tool for a tool, or an empty string if there is only one."""
+        return "" if self._settings.call_tools == "single" else prompts.RISK_CALL_NAMES[entry.risk]
 
     async def search(self, view: AccessView, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of `search_tools`."""
@@ -144,7 +164,9 @@ class ToolHandlers:
         rendered = render_tools(found, detail if is_match else "summary", self._settings.max_result_chars)
         notes: list[str] = []
         if is_match:
-            heading = prompts.GATEWAY_RESULT_COUNT.format(count=format_tool_count(len(found)), call=prompts.CALL_NAME)
+            is_single = self._settings.call_tools == "single"
+            heading = prompts.GATEWAY_RESULT_COUNT if is_single else prompts.GATEWAY_RESULT_COUNT_BY_RISK
+            heading = heading.format(count=format_tool_count(len(found)), call=prompts.CALL_NAME)
             if result.uncovered:
                 notes.append(render_uncovered(result.uncovered))
             if result.has_more:
@@ -292,7 +314,8 @@ class ToolHandlers:
 
     def _filter_by_score(self, view: AccessView, result: SearchResult) -> list[FoundTool]:
         threshold = self._settings.search_threshold
-        return [FoundTool(view.entries[hit.tool.id], hit.score) for hit in result if hit.score >= threshold]
+        entries = [(view.entries[hit.tool.id], hit.score) for hit in result if hit.score >= threshold]
+        return [FoundTool(entry, score, self._get_call_name(entry)) for entry, score in entries]
 
 
 def _clamp_limit(value: object) -> int:
