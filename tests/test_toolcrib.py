@@ -12,7 +12,9 @@ from mcp.types import Tool as mcp_tool
 
 from tests.scripted import REPLIES, ScriptedCall, openai_chat_reply, openai_responses_reply
 from toolcrib import Session, Tool, Toolcrib
+from toolcrib.adapters.wire_formats import count_wire_tokens
 from toolcrib.core.calls import CallResult
+from toolcrib.core.token_count import estimate_tokens
 from toolcrib.errors import DuplicateTool, InvalidConfig, InvalidMessage, InvalidSchema, InvalidTool
 from toolcrib.session.disclosure import Activation, Disclosure, DisclosurePlan
 
@@ -39,6 +41,14 @@ class KitchenToolset:
 
 def _toolcrib() -> Toolcrib:
     return Toolcrib([WEATHER, MAIL, [REFUND], KitchenToolset()], disclosure=HELD)
+
+
+def _budget(toolcrib: Toolcrib, wire: str, *names: str) -> int:
+    """Return the tokens of the search tool and of these tools in a format."""
+    session = toolcrib.session(budget=10_000)
+    session.tools(wire)
+    tools = (toolcrib.catalog[name] for name in names)
+    return session.state.fixed_tokens + sum(count_wire_tokens(wire, estimate_tokens, tool) for tool in tools)
 
 
 def _names(entries: list[dict[str, Any]]) -> list[str]:
@@ -77,6 +87,13 @@ def test_sdk_objects_are_accepted_alone_and_in_list_responses() -> None:
         ([WEATHER, {"name": "", "input_schema": {}}], InvalidTool, "entry 2: "),
         ([{"name": "x", "input_schema": {"a": float("nan")}}], InvalidSchema, "entry 1: "),
         ([7], InvalidTool, "entry 1: a tool is an object, not a number"),
+        (
+            [WEATHER, Tool("odd", "", {"properties": {"a": {"type": "strng"}}})],
+            InvalidSchema,
+            r"entry 2: tool 'odd': .*\"strng\" .*at properties.a.type.*; correct the schema",
+        ),
+        ([Tool("odd", "", {"$ref": "#/$defs/none"})], InvalidSchema, "entry 1: tool 'odd': .*/none"),
+        ([Tool("odd", "", {"$ref": "https://example.test/x"})], InvalidSchema, "entry 1: tool 'odd': .*example.test"),
         ([print], InvalidTool, r"entry 1: function 'print': \*args does not name"),
     ],
 )
@@ -196,7 +213,8 @@ def test_option_of_the_wrong_type_is_rejected_with_advice(options: dict[str, Any
 @pytest.mark.parametrize("wire", REPLIES)
 def test_replayed_history_equals_the_live_session_on_every_wire(wire: str) -> None:
     toolcrib = _toolcrib()
-    live = toolcrib.session(budget=60)
+    budget = _budget(toolcrib, wire, "get_weather", "boil", "shop___refund") - 1
+    live = toolcrib.session(budget=budget)
     messages: list[dict[str, Any]] = []
     turns: list[ScriptedCall] = [
         ("a", "search_tools", {"query": "weather forecast", "limit": 1}),
@@ -207,7 +225,7 @@ def test_replayed_history_equals_the_live_session_on_every_wire(wire: str) -> No
     for said in turns:
         messages += live.handle(wire, REPLIES[wire]([said]))
         live.tools(wire)
-    replayed = toolcrib.session(budget=60)
+    replayed = toolcrib.session(budget=budget)
     replayed.replay(wire, messages)
     assert replayed.state == live.state
     assert [one.id for one in live.state.revealed] == ["boil", "shop___refund"]

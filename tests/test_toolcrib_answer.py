@@ -86,7 +86,10 @@ def test_calls_with_the_same_id_are_answered_separately() -> None:
 def test_result_of_any_runner_names_evicted_tools() -> None:
     registry = Registry().register(Tool("ours"), lambda: "ok")
     toolcrib = Toolcrib([registry, Tool("yours")], disclosure=Disclosure(Activation(tools=0)))
-    session = toolcrib.session(budget=1)
+    fixed = toolcrib.session(budget=10_000)
+    fixed.tools("anthropic")
+    # Room for one of the two tools.
+    session = toolcrib.session(budget=fixed.state.fixed_tokens + 30)
     told = "\n\nTo make room, these tools were put away; search to load them again:"
     results = []
     for name in ("ours", "yours", "ours"):

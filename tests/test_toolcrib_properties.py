@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from tests.frameworks.script import build_lexical_engine
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
+from toolcrib.core.token_count import estimate_tokens
 from toolcrib.core.tool import Policy
-from toolcrib.session.disclosure import Activation, Disclosure
+from toolcrib.errors import InvalidConfig
+from toolcrib.session.disclosure import Activation, Disclosure, Tier
 from toolcrib.toolcrib import NativeSearch, ToolcribSession
 
 WORDS = ("mail", "file", "city", "user", "order", "image")
@@ -34,7 +36,9 @@ searches = st.tuples(st.just("search"), st.lists(st.sampled_from([*WORDS, "get",
 calls = st.tuples(st.just("call"), st.sampled_from([tool.name for tool in TOOLS] + ["nothing"]))
 turns = st.lists(st.lists(searches | calls, max_size=3), max_size=6)
 changes = st.tuples(st.sampled_from(["add", "change", "remove"]), st.sampled_from(NAMES))
-budgets = st.none() | st.integers(1, 200)
+# The search tool and the pinned tool take less than 300 tokens in every format.
+budgets = st.none() | st.integers(300, 500)
+tiers: st.SearchStrategy[Tier] = st.sampled_from(["hidden", "name", "stub"])
 wires = st.sampled_from([wire for wire in REPLIES if wire != "mcp"])
 
 
@@ -47,8 +51,8 @@ def _is_allowed(tool: Tool) -> bool:
     return "forbidden" not in tool.name
 
 
-def _toolcrib() -> Toolcrib:
-    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0)), engine=build_lexical_engine)
+def _toolcrib(tier: Tier = "hidden") -> Toolcrib:
+    return Toolcrib(TOOLS, disclosure=Disclosure(Activation(tools=0), tier=tier), engine=build_lexical_engine)
 
 
 def _run_turn(session: ToolcribSession, wire: str, turn: list[tuple[str, Any]]) -> list[dict[str, Any]]:
@@ -125,6 +129,40 @@ def test_disallowed_tools_appear_nowhere(steps: list[Any], budget: int | None, w
     for native in natives:
         handed = _toolcrib().session(native=native, allowed=_is_allowed)
         assert "forbidden" not in json.dumps(handed.tools(wire))
+
+
+@given(st.lists(turns | changes, max_size=6), st.integers(1, 800), st.lists(wires, min_size=1), tiers)
+def test_tools_never_exceed_the_budget(steps: list[Any], budget: int, wires: list[str], tier: Tier) -> None:
+    toolcrib = _toolcrib(tier)
+    session = _start_session(toolcrib, budget, wires)
+    if session is None:
+        # The search tool and the pinned tool do not fit, which is an error and not an exceeded budget.
+        return
+    for at, step in enumerate(_flatten(steps)):
+        wire = wires[at % len(wires)]
+        if isinstance(step, tuple):
+            _change_catalog(toolcrib, *step)
+        else:
+            _run_turn(session, wire, step)
+        sent = session.tools(wire)
+        assert estimate_tokens(json.dumps(sent, ensure_ascii=False, separators=(",", ":"))) <= budget
+        larger = toolcrib.session()
+        larger.restore(session.save())
+        later = toolcrib.session(budget=budget)
+        later.restore(larger.save())
+        assert estimate_tokens(json.dumps(later.tools(wire), ensure_ascii=False, separators=(",", ":"))) <= budget
+
+
+def _start_session(toolcrib: Toolcrib, budget: int, wires: list[str]) -> ToolcribSession | None:
+    session = None
+    try:
+        for wire in wires:
+            session = toolcrib.session(budget=budget)
+            session.tools(wire)
+    except InvalidConfig as error:
+        assert "raise the budget" in str(error)
+        return None
+    return session
 
 
 @given(turns, budgets, wires, st.sampled_from(["reveal", "dispatch"]))

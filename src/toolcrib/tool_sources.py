@@ -9,7 +9,8 @@ from toolcrib.adapters.format_detection import tools_from_any
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.errors import DuplicateTool, InvalidTool
+from toolcrib.core.validation import check_schema
+from toolcrib.errors import DuplicateTool, InvalidSchema, InvalidTool
 from toolcrib.registry.registry import Registry
 
 
@@ -46,7 +47,18 @@ def collect_tools(entries: Iterable[object], functions: Registry) -> Iterator[To
                 f"{location}: {locations[tool.id]} has the id {tool.id!r} too; rename one, or set the server of each"
             )
         locations[tool.id] = location
+        check_tool_schema(tool, f"{location}: ")
         yield tool
+
+
+def check_tool_schema(tool: Tool, location: str = "") -> None:
+    """Raise `InvalidSchema`, with the name of the tool, if its schema is broken."""
+    try:
+        check_schema(tool.input_schema)
+    except InvalidSchema as error:
+        raise InvalidSchema(
+            f"{location}tool {tool.id!r}: {error}; correct the schema, or leave the tool out"
+        ) from error
 
 
 def _is_toolset(entry: object) -> TypeGuard[Toolset]:

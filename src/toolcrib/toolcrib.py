@@ -5,7 +5,7 @@ session = toolcrib.session()           # one conversation
 session.tools("openai_chat")           # what to send with the next request
 session.handle("openai_chat", reply)   # what to add to the messages: searches are answered and
                                        # registered functions are run
-await session.handle_async(...)        # the same in an event loop
+await session.handle_async(...)        # the same in an event loop; tools_async too
 """
 
 from __future__ import annotations
@@ -13,17 +13,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
+from inspect import isawaitable
 from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 from toolcrib.adapters import anthropic
-from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, get_wire_format
+from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, count_wire_tokens, get_wire_format
 from toolcrib.core import prompts
+from toolcrib.core.callbacks import discard_awaitable, is_async
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.rights import AllowedTools
+from toolcrib.core.rights import AllowedTools, build_rights
+from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
+from toolcrib.core.worker_thread import run_in_thread
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.execution import render_value
 from toolcrib.registry.registry import Registry
@@ -32,7 +37,7 @@ from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.hosted_search import find_hosting_provider
 from toolcrib.session.session import Session
 from toolcrib.session.turn import Style, ToolTask, TurnHandler
-from toolcrib.tool_sources import collect_tools, find_toolsets
+from toolcrib.tool_sources import check_tool_schema, collect_tools, find_toolsets
 
 NativeSearch = bool | Literal["client", "auto", "bm25", "regex"]
 
@@ -101,6 +106,9 @@ class Toolcrib:
         if not isinstance(catalog, Catalog):
             raise InvalidTool("update takes a Catalog; build one with `toolcrib.catalog.with_tools([…])`")
         with self._lock:
+            difference = catalog.difference(self.catalog)
+            for tool in (*difference.added, *difference.changed):
+                check_tool_schema(tool)
             self._handler = self._create_handler(self.engine.with_catalog(catalog))
 
     def sync_registries(self) -> None:
@@ -142,7 +150,8 @@ class Toolcrib:
         Args:
             style: "reveal" adds the tools that a search finds to the list, "dispatch" never
                 changes the list.
-            budget: How many tokens the revealed tools may take.
+            budget: How many tokens the tools of a request may take. Tools that do not fit are
+                named to the model and not loaded.
             allowed: The ids of the tools that this caller may use, or a function that is called
                 with each tool.
             native: True lets the provider search, "client" answers in the provider's own format,
@@ -153,16 +162,30 @@ class Toolcrib:
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
         budget = validate_budget(budget)
+        search_modes = _search_modes(native, model)
+        if budget is not None and search_modes:
+            if native != "auto":
+                raise InvalidConfig("the provider decides what it loads, so use either a budget or native search")
+            search_modes = {}
         self.sync_registries()
         if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
             raise InvalidConfig(
                 f"allowed is a set of ids, or a function that is called with each tool, not {allowed!r}"
             )
-        return ToolcribSession(self, style, budget, allowed, _search_modes(native, model))
+        return ToolcribSession(self, style, budget, allowed, search_modes)
 
-    def build_turn_handler(self, style: Style, allowed: AllowedTools | None) -> TurnHandler:
-        """Return a turn handler over the current catalog."""
-        return replace(self._handler, style=style, allowed=allowed)
+    def build_turn_handler(
+        self, style: Style, allowed: AllowedTools | None, budget: int | None = None, wire: str = ""
+    ) -> TurnHandler:
+        """Return a turn handler over the current catalog. The budget counts tools in a wire format."""
+        handler = replace(self._handler, style=style, allowed=allowed)
+        if budget is None:
+            return handler
+        text_counter = self.disclosure.count
+        count = (
+            partial(count_wire_tokens, wire, text_counter) if wire else partial(count_tool_tokens, count=text_counter)
+        )
+        return replace(handler, count=count, plan=self.disclosure.plan_within(self.catalog, budget, count))
 
     def can_run(self, tool: Tool) -> bool:
         """Return whether one of the runners runs this tool."""
@@ -180,6 +203,8 @@ class Toolcrib:
                 result = runner.call(task.tool.id, task.arguments)
         except Exception as error:
             return _reply_failed(task, error)
+        if discard_awaitable(result):
+            raise InvalidConfig(f"the runner of {task.tool.id!r} is async; use handle_async")
         return _reply_result(task, result)
 
     async def run_async(self, task: ToolTask) -> CallReply:
@@ -195,6 +220,7 @@ class Toolcrib:
                 result = await runner.call_async(name, arguments)
             else:
                 result = await asyncio.to_thread(runner.call, name, arguments)
+                result = await result if isawaitable(result) else result
         except Exception as error:
             return _reply_failed(task, error)
         return _reply_result(task, result)
@@ -202,12 +228,12 @@ class Toolcrib:
     def _find_runner(self, tool: Tool) -> ToolRunner | None:
         if tool.id in (owners := self._owners):
             return owners[tool.id]
-        return next((runner for runner in self._runners if runner.has_tool(tool.id)), None)
+        return next((runner for runner in self._runners if _has_tool(runner, tool.id)), None)
 
     def _create_handler(self, engine: SearchEngine) -> TurnHandler:
         """Return the engine and what depends on its catalog as one value, replaced atomically."""
         plan = self.disclosure.plan(engine.catalog)
-        return TurnHandler(engine, plan, ToolNames(engine.catalog), count=self.disclosure.count)
+        return TurnHandler(engine, plan, ToolNames(engine.catalog))
 
 
 class ToolcribSession:
@@ -225,10 +251,14 @@ class ToolcribSession:
         self._style: Style = style
         self._allowed = allowed
         self._search_modes = search_modes
-        self._handler = toolcrib.build_turn_handler(style, allowed)
+        self._budget = budget
+        self._wire = ""
+        self._handler = toolcrib.build_turn_handler(style, allowed, budget)
         self._replies: tuple[CallReply, ...] = ()
         self._calls: tuple[ToolCall, ...] = ()
-        self.state = self._handler.start_session(budget)
+        # An async check can't be awaited here: pinned tools are added at the first use.
+        self._is_stale = callable(allowed) and is_async(allowed)
+        self.state = Session(budget_tokens=budget) if self._is_stale else self._handler.start_session(budget)
         # By the ids that the caller sees, which may differ from those of the calls.
         self._pending: dict[str, ToolTask] = {}
 
@@ -247,7 +277,7 @@ class ToolcribSession:
     def tools(self, wire: str) -> list[Any]:
         """Return the tools to send with the next request, in a provider's format."""
         wire_format = get_wire_format(wire)
-        handler = self._update_handler()
+        handler = self._update_handler(wire)
         search_mode = self._search_mode(wire)
         if search_mode == "hosted":
             return SEARCH_WIRE_FORMATS[wire].hosted_search_to_wire(*_allowed_plan(handler))
@@ -257,6 +287,10 @@ class ToolcribSession:
             own_tools = handler.own_tools
             return SEARCH_WIRE_FORMATS[wire].client_search_to_wire(own_tools, *_allowed_plan(handler))
         return wire_format.tools_to_wire(handler.tools(self.state))
+
+    async def tools_async(self, wire: str) -> list[Any]:
+        """Do the same as `tools` in an event loop, where an async `allowed` is awaited."""
+        return await run_in_thread(self.tools, wire)
 
     def handle(self, wire: str, reply: object) -> list[Any]:
         """Return what to add to the messages: the reply itself, and the results of its calls.
@@ -268,9 +302,12 @@ class ToolcribSession:
         return self._finish_turn(wire, reply, map(self._toolcrib.run, tasks))
 
     async def handle_async(self, wire: str, reply: object) -> list[Any]:
-        """Do the same as `handle` in an event loop. The calls of a turn run concurrently."""
+        """Do the same as `handle` in an event loop. The calls of a turn run concurrently.
+
+        An async `allowed` is awaited.
+        """
         # A search would block the event loop.
-        tasks = await asyncio.to_thread(self._handle_calls, wire, reply)
+        tasks = await run_in_thread(self._handle_calls, wire, reply)
         replies = await asyncio.gather(*map(self._toolcrib.run_async, tasks))
         return self._finish_turn(wire, reply, replies)
 
@@ -294,21 +331,28 @@ class ToolcribSession:
 
     def replay(self, wire: str, messages: Iterable[object]) -> None:
         """Set the state to that after a message history, for callers that store nothing else."""
-        handler = self._update_handler()
         turns = get_wire_format(wire).turns_from_wire(messages)
-        self.state = handler.replay_history(turns, self.state.budget_tokens)
+        handler = self._update_handler(wire)
+        self.state = handler.replay_history(turns, self._budget)
+
+    async def replay_async(self, wire: str, messages: Iterable[object]) -> None:
+        """Do the same as `replay` in an event loop, where an async `allowed` is awaited."""
+        await run_in_thread(self.replay, wire, messages)
 
     def save(self) -> dict[str, Any]:
         """Return the session as JSON."""
         return self.state.to_dict()
 
     def restore(self, stored: Mapping[str, Any]) -> None:
-        """Continue a saved session.
+        """Continue a saved session, with the budget of this one.
 
         Tools that were changed or lost their permission are dropped; tools that a new session
-        would show are added.
+        would show are added. An async `allowed` is awaited when the session is used next.
         """
-        self.state = self._update_handler().resume_session(Session.from_dict(stored))
+        self.state = replace(Session.from_dict(stored), budget_tokens=self._budget)
+        self._is_stale = True
+        if not (callable(self._allowed) and is_async(self._allowed)):
+            self._update_handler(self._wire)
 
     def _render_results(self, results: Mapping[str, object]) -> dict[str, CallResult]:
         if not isinstance(results, Mapping):
@@ -322,7 +366,7 @@ class ToolcribSession:
     def _handle_calls(self, wire: str, reply: object) -> list[ToolTask]:
         """Update the state from a reply, and return the calls that Toolcrib runs."""
         wire_format = get_wire_format(wire)
-        handler = self._update_handler()
+        handler = self._update_handler(wire)
         calls = wire_format.calls_from_wire(reply)
         search_format = SEARCH_WIRE_FORMATS.get(wire)
         loaded_names = search_format.loaded_names_from_wire(reply) if search_format else ()
@@ -341,12 +385,24 @@ class ToolcribSession:
         is_complete = self._calls and not self._pending
         return [*messages, *self._replies_to_wire(wire)] if is_complete else messages
 
-    def _update_handler(self) -> TurnHandler:
-        """Return a handler over the current catalog, and resume the session on it if it changed."""
+    def _update_handler(self, wire: str) -> TurnHandler:
+        """Return a handler for a format over the current catalog.
+
+        The session is resumed on it if the catalog has changed, or, with a budget, the format.
+        """
+        # Raises an error for an async check of a sync caller, even if no tool has to be checked now.
+        build_rights(self._allowed)
         self._toolcrib.sync_registries()
-        if self._handler.engine is not self._toolcrib.engine:
-            self._handler = self._toolcrib.build_turn_handler(self._style, self._allowed)
-            self.state = self._handler.resume_session(self.state)
+        is_other_format = wire != self._wire and self._budget is not None
+        if self._handler.engine is not self._toolcrib.engine or is_other_format:
+            self._handler = self._toolcrib.build_turn_handler(self._style, self._allowed, self._budget, wire)
+            self._wire = wire
+            self._is_stale = True
+        if self._is_stale:
+            is_new = self.state == Session(budget_tokens=self._budget)
+            handler = self._handler
+            self.state = handler.start_session(self._budget) if is_new else handler.resume_session(self.state)
+            self._is_stale = False
         return self._handler
 
     def _search_mode(self, wire: str) -> SearchMode:
@@ -367,6 +423,13 @@ def validate_budget(budget: int | None) -> int | None:
     if budget is not None and (not isinstance(budget, int) or budget is True or budget < 1):
         raise InvalidConfig(f"budget is a number of tokens, from 1, not {budget!r}")
     return budget
+
+
+def _has_tool(runner: ToolRunner, id: str) -> bool:
+    """Return whether a runner runs a tool: only if it says True."""
+    answer: object = runner.has_tool(id)
+    discard_awaitable(answer)
+    return answer is True
 
 
 def _search_modes(native: object, model: str) -> dict[str, SearchMode]:

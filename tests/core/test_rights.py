@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from toolcrib import Tool
-from toolcrib.core.rights import build_rights
-from toolcrib.errors import InvalidQuery
+from toolcrib.core.rights import allow_all, build_rights, check_callback_result, resolve_callback_result
+from toolcrib.errors import InvalidConfig, InvalidQuery
 
 TOOL = Tool("send_email")
 
@@ -42,7 +43,7 @@ def _fail(tool: Tool) -> bool:
 @pytest.mark.parametrize(
     ("check", "problem"),
     [
-        (_allow_later, "returned coroutine"),
+        (lambda tool: _allow_later(tool), "returned coroutine"),
         (_fail, "raised KeyError"),
         (lambda tool: 1, "returned int"),
         (lambda tool: "yes", "returned str"),
@@ -57,3 +58,42 @@ def test_check_that_does_not_return_a_bool_denies(check: Any, problem: str) -> N
 def test_rights_of_another_type_are_rejected() -> None:
     with pytest.raises(InvalidQuery, match=r"must be the ids of tools, or a function .*, not int"):
         build_rights(7)  # type: ignore[arg-type]
+
+
+def test_async_check_is_an_error_for_a_sync_caller() -> None:
+    with pytest.raises(InvalidConfig, match="use `async_search` of an engine"):
+        build_rights(_allow_later)
+
+
+def test_callback_of_a_framework_must_return_rights() -> None:
+    assert check_callback_result({"send_email"}) == {"send_email"}
+    with pytest.raises(InvalidConfig, match="returned None; return the names"):
+        check_callback_result(None)
+    with pytest.raises(InvalidConfig, match="use its async methods"):
+        check_callback_result(_return_later({"send_email"}))
+
+
+async def _return_later(allowed: Any) -> Any:
+    return allowed
+
+
+async def _fail_later(tool: Tool) -> bool:
+    raise KeyError("no such user")
+
+
+async def _allow_oddly(tool: Tool) -> Any:
+    return "yes"
+
+
+def test_async_caller_awaits_the_callback_and_its_checks() -> None:
+    def resolve(result: Any) -> Any:
+        return asyncio.run(resolve_callback_result(result, [TOOL]))
+
+    assert resolve(_return_later({"send_email"})) == {"send_email"}
+    assert resolve(_return_later(_allow_later)) == {"send_email"}
+    assert resolve(allow_all) is allow_all
+    for check, problem in ((_fail_later, "raised KeyError"), (_allow_oddly, "returned str")):
+        with pytest.warns(RuntimeWarning, match=problem):
+            assert resolve(check) == frozenset()
+    with pytest.raises(InvalidConfig, match="returned None"):
+        resolve(_return_later(None))

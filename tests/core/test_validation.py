@@ -106,11 +106,35 @@ def test_boolean_keywords_of_draft_4_are_supported() -> None:
         {"x": {1}},
     ],
 )
-def test_unusable_schema_raises_invalid_schema(schema: dict[str, Any]) -> None:
-    with pytest.raises(InvalidSchema):
-        find_problems(schema, {})
+def test_broken_schema_raises_invalid_schema(schema: dict[str, Any]) -> None:
     with pytest.raises(InvalidSchema):
         check_schema(schema)
+
+
+def test_error_about_a_broken_schema_has_its_location() -> None:
+    with pytest.raises(InvalidSchema, match=r"\(at properties.a.type\)"):
+        check_schema({"properties": {"a": {"type": "strng"}}})
+
+
+def test_usable_parts_of_a_broken_schema_are_checked() -> None:
+    schema = {
+        "type": "object",
+        "$defs": {"count": {"type": "integer"}},
+        "properties": {
+            "broken": {"type": "strng"},
+            "dangling": {"$ref": "#/$defs/nothing"},
+            "remote": {"$ref": "https://example.test/elsewhere.json"},
+            "count": {"$ref": "#/$defs/count"},
+        },
+        "required": ["count"],
+        "minProperties": "many",
+    }
+    assert find_problems(schema, {"broken": 1, "dangling": 2, "remote": 3, "count": 4}) == ()
+    assert find_problems(schema, {}) == ("`count` is missing; expected integer",)
+    assert "`count`" in find_problems(schema, {"count": "four"})[0]
+    broken_definitions = {"definitions": {"a": {"type": 7}}, "properties": {"a": {"$ref": "#/definitions/a"}}}
+    assert find_problems(broken_definitions, {"a": 1}) == ()
+    assert find_problems({"properties": 7, "required": ["a"]}, {}) == ("`a` is missing",)
 
 
 def test_catastrophic_pattern_ends() -> None:

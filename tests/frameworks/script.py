@@ -41,8 +41,8 @@ TURNS = (
 )
 
 
-# A tool is found, then an unrevealed one is called; with a small budget the first is evicted.
-SMALL_BUDGET = 60
+# A tool is found, then an unrevealed one is called. The budget holds the search tool and one of them.
+SMALL_BUDGET = 225
 TIGHT_TURNS = (Turn(search_call("weather forecast", limit=1)), Turn(REFUND), Turn("Done."))
 
 

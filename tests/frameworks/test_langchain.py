@@ -159,7 +159,7 @@ def test_stubs_have_no_parameters_and_hosted_tools_are_kept() -> None:
 
 def test_least_recently_used_tools_are_evicted_with_a_note() -> None:
     turns = [Turn(search_call("weather", limit=1)), Turn(search_call("refund", limit=1)), Turn("Hi.")]
-    requests = _run(turns, budget=60)
+    requests = _run(turns, budget=SMALL_BUDGET)
     assert requests[2].tool_names == (SEARCH, "refund_charge")
     assert "put away" in requests[2].results[0]
 
@@ -187,7 +187,7 @@ def test_note_is_an_extra_part_and_absent_for_direct_results() -> None:
     def results(name: str) -> list[Any]:
         turns = [Turn(search_call("weather", limit=1)), Turn(ToolCall(name, {})), Turn("Done.")]
         with ScriptedModel(turns) as model:
-            middleware = [ToolcribMiddleware(engine=build_lexical_engine, budget=1)]
+            middleware = [ToolcribMiddleware(engine=build_lexical_engine, budget=195)]
             agent = create_agent(_llm(model), [*TOOLS, count_sheep, count_goats], middleware=middleware)
             texts = agent.invoke(ASKED)["messages"]
             return [item.content for item in texts if isinstance(item, ToolMessage)]

@@ -33,6 +33,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.core.rights import allow_all
 from toolcrib.demo import office
 from toolcrib.frameworks.langgraph import create_agent
 
@@ -86,7 +87,7 @@ def test_result_of_a_call_notes_evicted_tools() -> None:
 
 def test_rights_depend_on_the_run() -> None:
     def select_rights(runtime: Any) -> Any:
-        return None if runtime.context == "chief" else lambda tool: tool.name != "refund_charge"
+        return allow_all if runtime.context == "chief" else lambda tool: tool.name != "refund_charge"
 
     with ScriptedModel([Turn(search_call("refund")), Turn(REFUND), Turn("Hi.")] * 2) as model:
         agent = create_agent(_llm(model), office.tools(), allowed=select_rights, engine=build_lexical_engine).compile()

@@ -35,6 +35,7 @@ from tests.frameworks.script import (
 )
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
+from toolcrib.core.rights import allow_all
 from toolcrib.demo import office
 from toolcrib.frameworks.pydantic_ai import FALLBACK_SEARCH_NAME, ToolcribCapability
 from toolcrib.session.disclosure import Disclosure
@@ -125,7 +126,7 @@ def test_concurrent_runs_are_isolated() -> None:
 
 def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
     def select_rights(ctx: Any) -> Any:
-        return None if ctx.deps == "chief" else lambda tool: tool.name != "refund_charge"
+        return allow_all if ctx.deps == "chief" else lambda tool: tool.name != "refund_charge"
 
     turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
     requests = _run(turns, deps="clerk", allowed=select_rights)

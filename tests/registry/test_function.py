@@ -10,9 +10,10 @@ from typing import Annotated, Any, Literal, Optional
 import pytest
 from pydantic import AfterValidator, BaseModel, Field
 
+from toolcrib.core.callbacks import is_async
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidArguments, InvalidTool
-from toolcrib.registry.function import FunctionSignature, is_async
+from toolcrib.registry.function import FunctionSignature
 
 
 class Address(BaseModel):

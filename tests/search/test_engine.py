@@ -46,7 +46,7 @@ def test_search_returns_the_best_tools_with_scores_and_reasons(engine: SearchEng
     assert hit == engine.search("bill a customer").hits[0]
     assert len({hit, engine.search("bill a customer").hits[0]}) == 1
     assert hit != "createInvoice"
-    assert repr(hit) == f"Hit('books___createInvoice', {hit.score})"
+    assert repr(hit) == f"Hit('books___createInvoice', score={hit.score:.3f}, confidence={hit.confidence:.2f})"
 
 
 def test_every_mode_searches_and_unknown_mode_lists_the_modes(engine: SearchEngine) -> None:

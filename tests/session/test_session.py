@@ -13,7 +13,7 @@ A, B, C, D = (Tool(name, "does a thing " * 3) for name in "abcd")
 ALL = Catalog([A, B, C, D])
 
 
-def _ten_tokens(text: str) -> int:
+def _ten_tokens(tool: Tool) -> int:
     return 10
 
 
@@ -27,20 +27,36 @@ def test_revealed_tools_are_appended_and_keep_their_place() -> None:
 
 
 def test_budget_evicts_the_least_recently_used_tools() -> None:
-    session = Session(budget_tokens=20).pin([D], _ten_tokens).reveal([A], _ten_tokens).reveal([B], _ten_tokens)
+    session = Session(budget_tokens=30).pin([D], _ten_tokens).reveal([A], _ten_tokens).reveal([B], _ten_tokens)
     session = session.reveal([A], _ten_tokens).reveal([C], _ten_tokens)
     assert (_ids(session), session.evicted) == (["d", "a", "c"], ("b",))
     assert session.reveal([C], _ten_tokens).evicted == ()
 
 
-def test_tools_of_one_search_do_not_evict_each_other() -> None:
-    session = Session(budget_tokens=10).reveal([A, B, C], _ten_tokens)
-    assert (_ids(session), session.evicted) == (["a", "b", "c"], ())
-    assert _ids(session.reveal([D], _ten_tokens)) == ["d"]
+def test_only_tools_that_fit_into_the_budget_are_revealed() -> None:
+    session = Session(budget_tokens=29, reserved_tokens=5).reveal([A, B, C], _ten_tokens)
+    assert (_ids(session), session.evicted) == (["a", "b"], ())
+    later = session.reveal([D, A, B], _ten_tokens)
+    assert (_ids(later), later.evicted) == (["a", "d"], ("b",))
+    assert Session(budget_tokens=9).reveal([A], _ten_tokens) == Session(budget_tokens=9)
+
+
+def test_pinned_tools_count_once() -> None:
+    session = Session(budget_tokens=20).pin([A], _ten_tokens)
+    assert session.fixed_tokens == 10
+    assert session.select_fitting([A, B, C], _ten_tokens) == [A, B]
+    assert session.reveal([A, B], _ten_tokens).unpinned_tokens == 10
+
+
+def test_counting_again_evicts_what_no_longer_fits() -> None:
+    session = Session(budget_tokens=40).pin([D], _ten_tokens).reveal([A], _ten_tokens).reveal([B], _ten_tokens)
+    later = session.refit([D, A, B], {"d"}, lambda tool: 20)
+    assert (_ids(later), later.evicted, later.fixed_tokens) == (["d", "b"], ("a",), 20)
+    assert _ids(session.refit([A, B], {"b"}, lambda tool: 20)) == ["a", "b"]
 
 
 def test_pinned_tools_are_never_evicted() -> None:
-    session = Session(budget_tokens=10).reveal([A], _ten_tokens).pin([A], _ten_tokens).reveal([B], _ten_tokens)
+    session = Session(budget_tokens=20).reveal([A], _ten_tokens).pin([A], _ten_tokens).reveal([B], _ten_tokens)
     assert _ids(session.reveal([C], _ten_tokens)) == ["a", "c"]
 
 

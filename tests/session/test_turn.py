@@ -12,6 +12,7 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.rights import AllowedTools
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
+from toolcrib.errors import InvalidConfig
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.session.disclosure import Activation, Disclosure
@@ -43,6 +44,12 @@ def _handler(
     catalog = Catalog(tools)
     plan = Disclosure(Activation(tools=0)).plan(catalog)
     return TurnHandler(SearchEngine(catalog, WORDS), plan, ToolNames(catalog), style, allowed)
+
+
+def _budget(handler: TurnHandler, *names: str) -> int:
+    """Return a budget in which exactly these tools fit besides the search tool and the pinned ones."""
+    fixed = handler.start_session(100_000).fixed_tokens
+    return fixed + sum(handler.count(handler.engine.catalog[name]) for name in names)
 
 
 def _search(query: object, **more: object) -> ToolCall:
@@ -97,9 +104,21 @@ def test_invalid_arguments_are_reported_by_field_and_reveal_the_tool() -> None:
     assert "not a JSON object" in broken.replies[0].text
 
 
-def test_unusable_schema_does_not_block_a_call() -> None:
-    handler = _handler()
-    assert handler.handle_calls(handler.start_session(), [ToolCall("1", "odd", {"a": 1})]).tasks
+def test_usable_parts_of_a_broken_schema_are_checked() -> None:
+    schema = {"type": "nonsense", "properties": {"a": {"$ref": "#/nowhere"}, "b": {"type": "integer"}}}
+    handler = _handler(tools=(Tool("odd", "A tool with a broken schema.", schema),))
+    (task,) = handler.handle_calls(handler.start_session(), [ToolCall("1", "odd", {"a": 1})]).tasks
+    assert task.is_validated
+    (answer,) = handler.handle_calls(handler.start_session(), [ToolCall("1", "odd", {"b": "x"})]).replies
+    assert answer.is_error and "`b`" in answer.text
+
+
+def test_arguments_that_are_too_costly_to_validate_are_refused() -> None:
+    loop = {"$defs": {"x": {"allOf": [{"$ref": "#/$defs/x"}, {"$ref": "#/$defs/x"}]}}, "$ref": "#/$defs/x"}
+    handler = _handler(tools=(Tool("deep", "A tool with a recursive schema.", loop),))
+    turn = handler.handle_calls(handler.start_session(), [ToolCall("1", "deep", {"a": 1})])
+    assert not turn.tasks
+    assert "The arguments of deep are invalid" in turn.replies[0].text and "steps" in turn.replies[0].text
 
 
 def test_unknown_tool_lists_nearest_names() -> None:
@@ -208,7 +227,8 @@ def test_consecutive_searches_are_limited() -> None:
 
 def test_search_reply_names_evicted_tools() -> None:
     handler = _handler()
-    session = handler.handle_calls(handler.start_session(budget_tokens=1), [_search("refund charge", limit=1)]).session
+    begun = handler.start_session(_budget(handler, "get_weather"))
+    session = handler.handle_calls(begun, [_search("refund charge", limit=1)]).session
     turn = handler.handle_calls(session, [_search("weather forecast", limit=1)])
     assert "put away; search to load them again: shop___refund." in turn.replies[0].text
     smaller = _handler(tools=TOOLS[:2])
@@ -222,15 +242,85 @@ def test_call_reply_names_evicted_tools() -> None:
         ToolCall("1", "send_mail", {}),
         ToolCall("2", "shop___refund", {}),
         ToolCall("3", "get_weather", {"town": "Rome"}),
+        ToolCall("4", "send_mail", {"to": 7}),
     ]
-    turn = handler.handle_calls(handler.start_session(budget_tokens=1), calls)
+    turn = handler.handle_calls(handler.start_session(_budget(handler, "send_mail")), calls)
     mail, refund = turn.tasks
     assert mail.build_reply("sent").text == "sent"
     told = "To make room, these tools were put away; search to load them again:"
     assert refund.build_reply("ok").text == f"ok\n\n{told} send_mail."
-    assert turn.replies[0].text.endswith(f"\n\n{told} shop___refund.")
-    dispatched = _handler("dispatch").handle_calls(handler.start_session(budget_tokens=1), calls[:2])
+    # This tool is larger than the budget, so the call evicts nothing.
+    assert told not in turn.replies[0].text
+    assert turn.replies[1].text.endswith(f"\n\n{told} shop___refund.")
+    dispatch = _handler("dispatch")
+    dispatched = dispatch.handle_calls(dispatch.start_session(_budget(dispatch)), calls[:2])
     assert [task.note for task in dispatched.tasks] == ["", ""]
+
+
+def test_found_tools_that_do_not_fit_into_the_budget_are_named_and_not_loaded() -> None:
+    handler = _handler()
+    both = ToolCall("1", "search_tools", {"queries": ["send mail message", "refund charge"], "limit": 1})
+    begun = handler.start_session(_budget(handler, "send_mail"))
+    turn = handler.handle_calls(begun, [both])
+    assert _found_names(turn.replies[0].text) == ["send_mail"]
+    assert "not loaded, because there is no room for more: shop___refund. Search for one" in turn.replies[0].text
+    assert [tool.id for tool in turn.replies[0].found_tools] == ["send_mail"]
+    named = handler.handle_calls(turn.session, [_search("shop___refund")])
+    assert _names(handler, named.session) == ["search_tools", "help", "shop___refund"]
+    large = handler.handle_calls(named.session, [_search("weather forecast", limit=1)])
+    assert json.loads(large.replies[0].text) == {"found": [], "message": "Too large to be loaded: get_weather."}
+    assert large.session.revealed == named.session.revealed
+
+
+def test_dispatch_returns_only_definitions_that_fit_into_the_budget() -> None:
+    handler = _handler("dispatch")
+    both = ToolCall("1", "search_tools", {"queries": ["send mail message", "refund charge"], "limit": 1})
+    turn = handler.handle_calls(handler.start_session(_budget(handler, "send_mail")), [both])
+    assert _found_names(turn.replies[0].text) == ["send_mail"]
+    assert "shop___refund" in json.loads(turn.replies[0].text)["message"]
+
+
+def test_budget_that_does_not_hold_the_search_tool_is_rejected() -> None:
+    handler = _handler()
+    with pytest.raises(InvalidConfig, match=r"take \d+ tokens, more than the budget of 9; raise the budget"):
+        handler.start_session(9)
+
+
+def test_stubs_are_sent_as_far_as_they_fit_into_the_budget() -> None:
+    catalog = Catalog(TOOLS)
+    plan = Disclosure(Activation(tools=0), tier="stub").plan(catalog)
+    handler = TurnHandler(SearchEngine(catalog, WORDS), plan, ToolNames(catalog))
+    assert _names(handler, handler.start_session(_budget(handler))) == ["search_tools", "help"]
+    begun = handler.start_session(_budget(handler, "get_weather"))
+    sent = handler.tools(begun)
+    assert len(sent) > 2 and sum(map(handler.count, sent)) <= _budget(handler, "get_weather")
+
+
+def test_newly_pinned_tool_that_does_not_fit_is_not_added() -> None:
+    before = _handler()
+    session = before.start_session(_budget(before, "send_mail"))
+    later = _handler(tools=(*(tool.replace(policy="never") for tool in TOOLS[:2]), *TOOLS[2:]))
+    assert _names(later, later.resume_session(session)) == ["search_tools", "help", "send_mail"]
+
+
+def test_weak_and_distant_hits_are_named_and_not_loaded() -> None:
+    tools = (
+        Tool("weather_forecast", "Weather forecast for a city."),
+        *(
+            Tool(f"thing_{number}", "A thing of the city with many other long words in its text.")
+            for number in range(2)
+        ),
+        Tool("unrelated", "Nothing."),
+    )
+    handler = _handler(tools=tools)
+    turn = handler.handle_calls(handler.start_session(), [_search("weather forecast city")])
+    answer = json.loads(turn.replies[0].text)
+    assert [one["name"] for one in answer["found"]] == ["weather_forecast"]
+    assert [one["name"] for one in answer["nearest"]] == ["thing_0", "thing_1"]
+    assert prompts.SEARCH_NEAREST in answer["message"]
+    assert _names(handler, turn.session) == ["search_tools", "weather_forecast"]
+    exact = handler.handle_calls(turn.session, [_search("thing_1")])
+    assert _found_names(exact.replies[0].text) == ["thing_1"]
 
 
 def test_disallowed_tools_do_not_exist_for_the_caller() -> None:
@@ -324,8 +414,10 @@ def test_resumed_session_drops_stale_and_adds_pinned_tools() -> None:
 def test_history_alone_restores_the_session() -> None:
     handler = _handler()
     call = _search("weather forecast", limit=1)
-    turn = handler.handle_calls(handler.start_session(100), [call])
-    told = handler.replay_history([[PastCall(call, turn.replies[0].text)]], 100)
+    budget = _budget(handler, "get_weather")
+    turn = handler.handle_calls(handler.start_session(budget), [call])
+    assert [tool.id for tool in turn.replies[0].found_tools] == ["get_weather"]
+    told = handler.replay_history([[PastCall(call, turn.replies[0].text)]], budget)
     assert told == replace(turn.session, evicted=told.evicted)
     assert handler.replay_history([]) == handler.start_session()
 
@@ -337,7 +429,8 @@ def test_history_alone_restores_eviction_notes() -> None:
         [ToolCall("2", "get_weather", {"city": "Rome"}), ToolCall("3", "nowhere", {})],
         [ToolCall("4", "get_weather", {"city": "Paris"}), ToolCall("5", "send_mail", {})],
     ]
-    session = handler.start_session(1)
+    budget = _budget(handler, "get_weather")
+    session = handler.start_session(budget)
     turns: list[list[PastCall]] = []
     notes: dict[str, str] = {}
     for calls in made:
@@ -347,7 +440,7 @@ def test_history_alone_restores_eviction_notes() -> None:
         texts = {answer.call.id: answer.text for answer in turn.replies}
         turns.append([PastCall(call, texts.get(call.id, "ran")) for call in calls])
     assert list(notes) == ["2", "5"]
-    assert handler.eviction_notes(turns, 1) == notes
+    assert handler.eviction_notes(turns, budget) == notes
     assert handler.eviction_notes(turns) == {}
 
 

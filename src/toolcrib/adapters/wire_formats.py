@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, Literal, Protocol
 
 from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_responses
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
+from toolcrib.core.token_count import MAX_CACHED_COUNTS, TokenCounter, count_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
@@ -55,3 +58,14 @@ def get_wire_format(name: str) -> WireFormat:
         known = ", ".join(WIRE_FORMATS)
         raise InvalidConfig(f"no wire format {name!r}; the formats are {known}")
     return WIRE_FORMATS[name]
+
+
+@lru_cache(maxsize=MAX_CACHED_COUNTS)
+def count_wire_tokens(wire: str, count: TokenCounter, tool: Tool) -> int:
+    """Return the tokens of a tool's definition in a request in this format.
+
+    The sum over some tools is at least the tokens of the list of them.
+    """
+    text = json.dumps(get_wire_format(wire).tools_to_wire([tool]), ensure_ascii=False, separators=(",", ":"))
+    # One more for the separator, and for counters that round.
+    return count_tokens(text, count) + 1

@@ -58,6 +58,11 @@ TOO_MANY_SEARCHES: Final = (
     "You have searched {count} times in a row. Use a tool that was found, or say what is missing."
 )
 EVICTED_TOOLS: Final = "To make room, these tools were put away; search to load them again: {names}."
+NO_ROOM_TO_LOAD: Final = (
+    "Found but not loaded, because there is no room for more: {names}. Search for one by its exact name to load it "
+    "in place of others."
+)
+TOO_LARGE_TO_LOAD: Final = "Too large to be loaded: {names}."
 TOO_MANY_QUERIES: Final = "Not searched: at most {most} queries at once."
 
 UNKNOWN_TOOL: Final = "There is no tool {name}."

@@ -9,14 +9,19 @@ can be used instead: any function from a text to a number.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+from toolcrib.core.callbacks import discard_awaitable
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
 
 TokenCounter = Callable[[str], int]
+# Returns the tokens of a tool's definition in a request.
+ToolTokenCounter = Callable[[Tool], int]
 
 # Most words are one token each; of a longer word, every four more letters are another token.
 LONG_WORD_CHARS: Final = 12
@@ -58,4 +63,13 @@ def render_definition(tool: Tool) -> str:
 @lru_cache(maxsize=MAX_CACHED_COUNTS)
 def count_tool_tokens(tool: Tool, count: TokenCounter = estimate_tokens) -> int:
     """Return the estimated number of tokens of a tool's definition in a request."""
-    return count(render_definition(tool))
+    return count_tokens(render_definition(tool), count)
+
+
+def count_tokens(text: str, count: TokenCounter) -> int:
+    """Return the tokens of a text. Raises `InvalidConfig` if the counter returns no number."""
+    tokens: object = count(text)
+    discard_awaitable(tokens)
+    if not isinstance(tokens, int | float) or not 0 <= tokens < math.inf:
+        raise InvalidConfig(f"a token counter must return a number from 0, not {tokens!r}")
+    return math.ceil(tokens)

@@ -32,6 +32,7 @@ _PATTERNS = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000, size_limit=
 # The versions tried for a schema that does not declare one, newest first.
 _VERSIONS = (jsonschema_rs.Draft202012Validator, jsonschema_rs.Draft7Validator, jsonschema_rs.Draft4Validator)
 
+_DEFINITIONS = ("$defs", "definitions")
 _SAME_VALUE = ("not", "if", "then", "else")
 _SAME_VALUE_LISTS = ("allOf", "anyOf", "oneOf")
 _EVERY_MEMBER = ("additionalProperties", "unevaluatedProperties", "propertyNames")
@@ -41,7 +42,8 @@ _EVERY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
 def find_problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ...]:
     """Return what is wrong with the arguments, one sentence per problem; empty if they are valid.
 
-    Raises `InvalidSchema` if the schema cannot be used.
+    Of a schema that is broken, the parts that can be used are checked. Raises `InvalidSchema` if the
+    validation would take too many steps.
     """
     validator, document = _load_schema(_render_schema(schema))
     _check_steps(document, arguments)
@@ -54,8 +56,8 @@ def find_problems(schema: Mapping[str, Any], arguments: object) -> tuple[str, ..
 
 
 def check_schema(schema: Mapping[str, Any]) -> None:
-    """Raise `InvalidSchema` if arguments cannot be validated against this schema."""
-    _load_schema(_render_schema(schema))
+    """Raise `InvalidSchema` if a part of this schema is broken."""
+    _build_validator(_render_schema(schema))
 
 
 def _render_schema(schema: Mapping[str, Any]) -> str:
@@ -67,7 +69,33 @@ def _render_schema(schema: Mapping[str, Any]) -> str:
 
 @lru_cache(maxsize=MAX_VALIDATORS)
 def _load_schema(text: str) -> tuple[jsonschema_rs.Validator, SchemaDocument]:
-    return _build_validator(text), SchemaDocument(json.loads(text))
+    try:
+        return _build_validator(text), SchemaDocument(json.loads(text))
+    except InvalidSchema:
+        usable = _drop_broken_parts(json.loads(text))
+        return _build_validator(json.dumps(usable)), SchemaDocument(usable)
+
+
+def _drop_broken_parts(schema: object) -> dict[str, Any]:
+    """Return the keywords and properties of a schema that can be used by themselves."""
+    parts = schema if isinstance(schema, dict) else {}
+    usable = {name: parts[name] for name in _DEFINITIONS if name in parts and _is_usable({name: parts[name]})}
+    for keyword, value in parts.items():
+        if keyword == "properties" and isinstance(value, dict):
+            value = {
+                name: one if _is_usable({**usable, "properties": {name: one}}) else True for name, one in value.items()
+            }
+        if keyword not in _DEFINITIONS and _is_usable({**usable, keyword: value}):
+            usable[keyword] = value
+    return usable
+
+
+def _is_usable(schema: dict[str, Any]) -> bool:
+    try:
+        _build_validator(json.dumps(schema))
+    except InvalidSchema:
+        return False
+    return True
 
 
 def _build_validator(text: str) -> jsonschema_rs.Validator:
@@ -81,7 +109,10 @@ def _build_validator(text: str) -> jsonschema_rs.Validator:
                 return version(json.dumps(plain), offline=True, pattern_options=_PATTERNS)
             except ValueError:
                 continue
-        message = error.message if isinstance(error, jsonschema_rs.ValidationError) else str(error)
+        message = str(error)
+        if isinstance(error, jsonschema_rs.ValidationError):
+            location = _render_location(error.instance_path)
+            message = f"{error.message} (at {location})" if location else error.message
         raise InvalidSchema(f"not a JSON Schema that can be used: {_shorten(message)}") from error
 
 

@@ -19,9 +19,10 @@ from langchain_core.tools import BaseTool
 from langgraph.runtime import Runtime
 from langgraph.types import Command
 
-from toolcrib.core.rights import AllowedTools
+from toolcrib.core.rights import AllowedTools, check_callback_result, resolve_callback_result
+from toolcrib.core.tool import Tool
 from toolcrib.frameworks.langchain_model import LangChainToolReader, ModelStep, append_note
-from toolcrib.frameworks.tool_index import FrameworkOptions, FrameworkToolIndex
+from toolcrib.frameworks.tool_index import AllowedCallback, FrameworkOptions, FrameworkToolIndex
 
 
 class ToolcribState(TypedDict):
@@ -40,10 +41,7 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
     state_schema = ToolcribState
 
     def __init__(
-        self,
-        *,
-        allowed: Callable[[Runtime[Any]], AllowedTools | None] | None = None,
-        **options: Unpack[FrameworkOptions],
+        self, *, allowed: AllowedCallback[Runtime[Any]] | None = None, **options: Unpack[FrameworkOptions]
     ) -> None:
         super().__init__()
         self.tools: list[BaseTool] = []
@@ -55,7 +53,8 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         self, request: ModelRequest[ContextT], handler: Callable[[ModelRequest[ContextT]], ModelResponse[Any]]
     ) -> ExtendedModelResponse[Any]:
         """Send the revealed tools of this conversation and answer its searches."""
-        step = self._start_step(request)
+        allowed = check_callback_result(self._allowed(request.runtime)) if self._allowed else None
+        step = self._start_step(request, self._read_tools(request), allowed)
         return _build_response(step, handler(_override_tools(request, step)))
 
     async def awrap_model_call(
@@ -64,7 +63,11 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         handler: Callable[[ModelRequest[ContextT]], Awaitable[ModelResponse[Any]]],
     ) -> ExtendedModelResponse[Any]:
         """Do the same as `wrap_model_call` in an event loop."""
-        step = self._start_step(request)
+        pairs = self._read_tools(request)
+        allowed = None
+        if self._allowed:
+            allowed = await resolve_callback_result(self._allowed(request.runtime), [tool for tool, _ in pairs])
+        step = self._start_step(request, pairs, allowed)
         return _build_response(step, await handler(_override_tools(request, step)))
 
     def wrap_tool_call(
@@ -79,13 +82,17 @@ class ToolcribMiddleware(AgentMiddleware[ToolcribState, ContextT, Any]):
         """Do the same as `wrap_tool_call` in an event loop."""
         return append_note(request, await handler(request))
 
-    def _start_step(self, request: ModelRequest[ContextT]) -> ModelStep:
-        pairs = [(self._reader.read_tool(tool), tool) for tool in request.tools if isinstance(tool, BaseTool)]
+    def _read_tools(self, request: ModelRequest[ContextT]) -> list[tuple[Tool, BaseTool]]:
+        return [(self._reader.read_tool(tool), tool) for tool in request.tools if isinstance(tool, BaseTool)]
+
+    def _start_step(
+        self, request: ModelRequest[ContextT], pairs: list[tuple[Tool, BaseTool]], allowed: AllowedTools | None
+    ) -> ModelStep:
         return ModelStep(
             self._index,
             {tool.id: langchain_tool for tool, langchain_tool in pairs},
             [tool for tool, _ in pairs],
-            self._allowed and self._allowed(request.runtime),
+            allowed,
             request.state.get("toolcrib"),
         )
 

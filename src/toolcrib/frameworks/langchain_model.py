@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, TypeVar
 
 from langchain_core.messages import AIMessage, ToolMessage
@@ -65,10 +66,12 @@ class ModelStep:
     ) -> None:
         self._turn_handler = index.build_turn_handler(core_tools, allowed)
         try:
-            self._session = self._turn_handler.resume_session(Session.from_dict(stored or {}))
+            session = replace(Session.from_dict(stored or {}), budget_tokens=index.budget)
         except InvalidConfig:
             # Nothing is stored yet, or by another version; start a new session.
             self._session = self._turn_handler.start_session(index.budget)
+        else:
+            self._session = self._turn_handler.resume_session(session)
         self._langchain_tools = tools
 
     @property

@@ -15,9 +15,9 @@ from langgraph.prebuilt.tool_node import ToolCallRequest
 from langgraph.runtime import Runtime, get_runtime
 from langgraph.types import Command, Send
 
-from toolcrib.core.rights import AllowedTools
+from toolcrib.core.rights import AllowedTools, check_callback_result, resolve_callback_result
 from toolcrib.frameworks.langchain_model import LangChainToolReader, ModelStep, append_note
-from toolcrib.frameworks.tool_index import FrameworkOptions, FrameworkToolIndex
+from toolcrib.frameworks.tool_index import AllowedCallback, FrameworkOptions, FrameworkToolIndex
 
 
 class ToolcribGraphState(TypedDict):
@@ -31,7 +31,7 @@ def create_agent(
     llm: BaseChatModel,
     tool_registry: Mapping[str, BaseTool | Callable[..., Any]] | Iterable[BaseTool | Callable[..., Any]],
     *,
-    allowed: Callable[[Runtime[Any]], AllowedTools | None] | None = None,
+    allowed: AllowedCallback[Runtime[Any]] | None = None,
     **options: Unpack[FrameworkOptions],
 ) -> StateGraph[ToolcribGraphState, Any, ToolcribGraphState, ToolcribGraphState]:
     """Return the graph of an agent that searches a registry for its tools; call `compile` on it.
@@ -58,7 +58,7 @@ class _ModelNode:
         self,
         llm: BaseChatModel,
         tools: Iterable[BaseTool],
-        allowed: Callable[[Runtime[Any]], AllowedTools | None] | None,
+        allowed: AllowedCallback[Runtime[Any]] | None,
         index: FrameworkToolIndex,
     ) -> None:
         reader = LangChainToolReader()
@@ -70,17 +70,18 @@ class _ModelNode:
         self._index = index
 
     def reply(self, state: ToolcribGraphState, config: RunnableConfig) -> dict[str, Any]:
-        step = self._start_step(state)
+        allowed = check_callback_result(self._allowed(get_runtime())) if self._allowed else None
+        step = self._start_step(state, allowed)
         reply = self._llm.bind_tools(step.tools).invoke(state["messages"], config)
         return _build_update(step, reply)
 
     async def areply(self, state: ToolcribGraphState, config: RunnableConfig) -> dict[str, Any]:
-        step = self._start_step(state)
+        allowed = await resolve_callback_result(self._allowed(get_runtime()), self._tools) if self._allowed else None
+        step = self._start_step(state, allowed)
         reply = await self._llm.bind_tools(step.tools).ainvoke(state["messages"], config)
         return _build_update(step, reply)
 
-    def _start_step(self, state: ToolcribGraphState) -> ModelStep:
-        allowed = self._allowed and self._allowed(get_runtime())
+    def _start_step(self, state: ToolcribGraphState, allowed: AllowedTools | None) -> ModelStep:
         return ModelStep(self._index, self._langchain_tools, self._tools, allowed, state.get("toolcrib"))
 
 

@@ -20,8 +20,8 @@ from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.core import tool as core
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.rights import AllowedTools
-from toolcrib.frameworks.tool_index import FrameworkToolIndex
+from toolcrib.core.rights import resolve_callback_result
+from toolcrib.frameworks.tool_index import AllowedCallback, FrameworkToolIndex
 from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.session import Session
@@ -37,14 +37,16 @@ class ToolcribAgent(Agent[TContext]):
     that it may use; `disclosure`, `budget` and `engine` are the same for every framework.
     """
 
-    allowed: Callable[[RunContextWrapper[TContext]], AllowedTools | None] | None = None
+    allowed: AllowedCallback[RunContextWrapper[TContext]] | None = None
     disclosure: Disclosure | None = None
     budget: int | None = None
     engine: Callable[[Catalog], SearchEngine] = SearchEngine
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._index = FrameworkToolIndex(disclosure=self.disclosure, budget=self.budget, engine=self.engine)
+        self._index = FrameworkToolIndex(
+            disclosure=self.disclosure, budget=self.budget, engine=self.engine, wire="openai_responses"
+        )
         self._runs: WeakKeyDictionary[RunContextWrapper[Any], _AgentRun] = WeakKeyDictionary()
         agent: Any = self
         if not isinstance(agent.model, _FilteringModel):
@@ -53,8 +55,8 @@ class ToolcribAgent(Agent[TContext]):
     async def get_all_tools(self, run_context: RunContextWrapper[TContext]) -> list[Tool]:
         """Return all tools that this run may use, and the search tool."""
         agent_tools = await super().get_all_tools(run_context)
-        allowed = self.allowed and self.allowed(run_context)
         core_tools = [_to_core_tool(tool) for tool in agent_tools if isinstance(tool, FunctionTool)]
+        allowed = await resolve_callback_result(self.allowed(run_context), core_tools) if self.allowed else None
         run = self._runs.setdefault(run_context, _AgentRun(self._index))
         run.turn_handler = self._index.build_turn_handler(core_tools, allowed)
         usable = [

@@ -19,9 +19,9 @@ from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.core.calls import PastCall, ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.prompts import SEARCH_NAME
-from toolcrib.core.rights import AllowedTools
+from toolcrib.core.rights import resolve_callback_result
 from toolcrib.core.tool import Tool
-from toolcrib.frameworks.tool_index import FrameworkToolIndex
+from toolcrib.frameworks.tool_index import AllowedCallback, FrameworkToolIndex
 from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.session import Session
@@ -42,7 +42,7 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
     and `engine` are the same for every framework.
     """
 
-    allowed: Callable[[RunContext[AgentDepsT]], AllowedTools | None] | None = None
+    allowed: AllowedCallback[RunContext[AgentDepsT]] | None = None
     disclosure: Disclosure | None = None
     budget: int | None = None
     engine: Callable[[Catalog], SearchEngine] = SearchEngine
@@ -105,10 +105,13 @@ class ToolcribCapability(AbstractCapability[AgentDepsT]):
                     tools[call.tool_name] = replace(search, tool_def=definition)
         return response
 
-    def start_step(self, ctx: RunContext[AgentDepsT], tools: Iterable[ToolDefinition], search_name: str) -> TurnHandler:
+    async def start_step(
+        self, ctx: RunContext[AgentDepsT], tools: Iterable[ToolDefinition], search_name: str
+    ) -> TurnHandler:
         """Build and return the turn handler for a step with these tools."""
-        allowed = self.allowed and self.allowed(ctx)
-        handler = self._index.build_turn_handler(map(_to_core_tool, tools), allowed)
+        core_tools = list(map(_to_core_tool, tools))
+        allowed = await resolve_callback_result(self.allowed(ctx), core_tools) if self.allowed else None
+        handler = self._index.build_turn_handler(core_tools, allowed)
         self._turn_handler = replace(handler, search_name=search_name)
         return self._turn_handler
 
@@ -157,7 +160,7 @@ class _SearchToolset(WrapperToolset[AgentDepsT]):
         tools = await self.wrapped.get_tools(ctx)
         searchable = {name: tool for name, tool in tools.items() if not _is_waiting_for_capability(tool.tool_def)}
         name = SEARCH_NAME if len(searchable) == len(tools) else FALLBACK_SEARCH_NAME
-        handler = self.capability.start_step(ctx, [tool.tool_def for tool in searchable.values()], name)
+        handler = await self.capability.start_step(ctx, [tool.tool_def for tool in searchable.values()], name)
         toolset_tools: dict[str, ToolsetTool[AgentDepsT]] = {
             tool.name: ToolsetTool(
                 toolset=self,

@@ -7,21 +7,29 @@ in a step do not exist for that step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import warnings
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from operator import attrgetter
-from typing import Final, TypedDict
+from typing import Final, TypedDict, TypeVar
 
+from toolcrib.adapters.wire_formats import count_wire_tokens
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.rights import AllowedTools
+from toolcrib.core.rights import AllowedTools, build_rights
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
-from toolcrib.errors import DuplicateTool
+from toolcrib.core.validation import check_schema
+from toolcrib.errors import DuplicateTool, InvalidSchema
 from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.turn import TurnHandler
 from toolcrib.toolcrib import validate_budget
 
 MAX_INDEXED_TOOLS: Final = 20_000
+
+Context = TypeVar("Context")
+# Returns which tools a run may use; an async agent awaits it.
+AllowedCallback = Callable[[Context], AllowedTools | Awaitable[AllowedTools]]
 
 
 class IndexOptions(TypedDict, total=False):
@@ -50,11 +58,13 @@ class FrameworkToolIndex:
         disclosure: Disclosure | None = None,
         budget: int | None = None,
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
+        wire: str = "openai_chat",
     ) -> None:
         self.budget = validate_budget(budget)
         self._disclosure = disclosure or Disclosure()
         self._build_engine = engine
-
+        # A model behind a framework may get its tools in another format, which differs little in size.
+        self._count = partial(count_wire_tokens, wire, self._disclosure.count)
         # Replaced in one assignment, so that other threads never see half an update.
         self._engine_and_names: tuple[SearchEngine, ToolNames] | None = None
 
@@ -62,21 +72,28 @@ class FrameworkToolIndex:
         """Return the turn handler for a step with these tools; `allowed` restricts them further."""
         tools_by_id = _index_by_id(tools)
         engine, names = self._fit_engine(tools_by_id.values())
-        is_usable = _build_filter(tools_by_id, allowed)
-        plan = self._disclosure.plan(filter(is_usable, tools_by_id.values()))
+        is_allowed = build_rights(allowed).is_allowed
+        usable = filter(is_allowed, tools_by_id.values())
+        plan = self._disclosure.plan_within(usable, self.budget, self._count)
+
+        def is_usable(tool: Tool) -> bool:
+            return tool.id in tools_by_id and is_allowed(tool)
+
         accepts = None if allowed is None and len(tools_by_id) == len(engine.catalog) else is_usable
-        return TurnHandler(engine, plan, names, "reveal", accepts, self._disclosure.count)
+        return TurnHandler(engine, plan, names, "reveal", accepts, self._count)
 
     def _fit_engine(self, tools: Iterable[Tool]) -> tuple[SearchEngine, ToolNames]:
         """Return an engine whose catalog contains these tools in their current form."""
         current = list(tools)
         stored = self._engine_and_names
         if stored is None:
+            _warn_about_schemas(current)
             return self._store_engine(self._build_engine(Catalog(current)))
         engine, _ = stored
         new = [tool for tool in current if engine.catalog.get(tool.id) != tool]
         if not new:
             return stored
+        _warn_about_schemas(new)
         if len(engine.catalog) + len(new) > max(MAX_INDEXED_TOOLS, len(current)):
             return self._store_engine(self._build_engine(Catalog(current)))
         return self._store_engine(engine.with_catalog(engine.catalog.with_tools(new)))
@@ -96,11 +113,13 @@ def _index_by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
     return tools_by_id
 
 
-def _build_filter(tools_by_id: dict[str, Tool], allowed: AllowedTools | None) -> Callable[[Tool], bool]:
-    """Return a predicate: the tool is among those listed, and the caller may use it."""
-    if allowed is None:
-        return lambda tool: tool.id in tools_by_id
-    if callable(allowed):
-        return lambda tool: tool.id in tools_by_id and allowed(tool)
-    ids = frozenset([allowed] if isinstance(allowed, str) else allowed)
-    return lambda tool: tool.id in tools_by_id and tool.id in ids
+def _warn_about_schemas(tools: Iterable[Tool]) -> None:
+    for tool in tools:
+        try:
+            check_schema(tool.input_schema)
+        except InvalidSchema as error:
+            warnings.warn(
+                f"the schema of {tool.id} is broken, so only a part of it is checked: {error}",
+                RuntimeWarning,
+                stacklevel=2,
+            )

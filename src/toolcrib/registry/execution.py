@@ -22,9 +22,9 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from toolcrib.core.callbacks import is_async
 from toolcrib.core.tool import Tool
 from toolcrib.errors import CallRefused, CallTimeout, InvalidConfig, InvalidTool, ToolFailed
-from toolcrib.registry.function import is_async
 
 FIRST_VERSION = "1"
 VERSION_SEPARATOR = "@"
@@ -107,10 +107,18 @@ class InvocationOutcome:
 class RegistryRun:
     """A call in progress: `work` runs the function, `value` is its result."""
 
+    name: str
     entry: RegistryEntry
     invocation: Invocation
     work: Callable[[], Any] = lambda: None
     value: Any = None
+    error: BaseException | None = None
+    seconds: float = 0.0
+
+    @property
+    def outcome(self) -> InvocationOutcome:
+        """What the hooks after the run get."""
+        return InvocationOutcome(self.invocation, self.value, self.error, self.seconds)
 
 
 def parse_version(version: str) -> VersionKey:

@@ -120,15 +120,6 @@ class _UntitledJsonSchema(GenerateJsonSchema):
         return False
 
 
-def is_async(function: Function) -> bool:
-    """Return whether calling a function returns an awaitable."""
-    if isinstance(function, partial):
-        return is_async(function.func)
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        getattr(function, "__call__", None)  # noqa: B004  the method itself is needed here
-    )
-
-
 def _read_name(function: Function) -> str:
     if not callable(function) or isinstance(function, type):
         raise InvalidTool(f"{function!r} is not a function; pass one, or a tool definition")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import logging
 import threading
 import time
 from collections import Counter
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
+from inspect import isawaitable
 from itertools import islice
 from typing import Any, Final, TypeVar, overload
 
@@ -22,7 +22,6 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
 from toolcrib.core.validation import check_schema, find_problems
 from toolcrib.errors import (
-    CallRefused,
     DuplicateTool,
     InvalidArguments,
     InvalidSchema,
@@ -36,19 +35,26 @@ from toolcrib.registry.execution import (
     VERSION_SEPARATOR,
     Executor,
     Invocation,
-    InvocationOutcome,
     RegistryEntry,
     RegistryRun,
     RegistryUsage,
     VersionKey,
     check_positive,
     check_timeout,
-    describe_exception,
     parse_version,
     render_value,
     split_reference,
 )
 from toolcrib.registry.function import Function, FunctionSignature
+from toolcrib.registry.hooks import (
+    AfterHook,
+    BeforeHook,
+    check_verdict,
+    discard_result,
+    log_errors,
+    refuse_async_hooks,
+    refuse_on_error,
+)
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 MAX_RESULT_CHARS: Final = 100_000
@@ -57,11 +63,7 @@ _MAX_SUGGESTIONS: Final = 3
 _MAX_QUOTED_NAME_CHARS: Final = 80
 _MAX_COMPARED_NAMES: Final = 10_000
 
-_log = logging.getLogger(__name__)
-
 DecoratedFunction = TypeVar("DecoratedFunction", bound=Function)
-BeforeHook = Callable[[Invocation], None]
-AfterHook = Callable[[InvocationOutcome], None]
 
 
 class Registry:
@@ -243,13 +245,18 @@ class Registry:
     def before(self, hook: BeforeHook) -> BeforeHook:
         """Call this hook before each run.
 
-        It may raise `CallRefused` with a text for the model; other exceptions refuse the call too.
+        The tool runs if the hook returns None or True. The hook may raise `CallRefused` with a text
+        for the model; other exceptions and other values refuse the call too. An async hook is
+        awaited by `execute_async` and `call_async`; a sync call is refused.
         """
         self._before.append(hook)
         return hook
 
     def after(self, hook: AfterHook) -> AfterHook:
-        """Call this hook after each run, successful or not. An exception of the hook is logged."""
+        """Call this hook after each run, successful or not. An exception of the hook is logged.
+
+        An async hook is awaited by `execute_async` and `call_async`; a sync call is refused.
+        """
         self._after.append(hook)
         return hook
 
@@ -259,14 +266,37 @@ class Registry:
         `validated_for` is the definition that the arguments were validated against before the call.
         They are not validated again unless the registered definition is another one.
         """
-        with self._start_run(name, arguments, validated_for) as run:
-            run.value = self._executor.run_blocking(name, run.work, run.entry.timeout_seconds)
+        run = self._create_run(name, arguments)
+        try:
+            with self._record_call(run):
+                refuse_async_hooks(run, (*self._before, *self._after))
+                self._check_call(run, validated_for)
+                for hook in self._before:
+                    with refuse_on_error(run):
+                        check_verdict(run, hook(run.invocation))
+                run.value = self._executor.run_blocking(name, run.work, run.entry.timeout_seconds)
+        finally:
+            for after in self._after:
+                with log_errors(run):
+                    discard_result(after(run.outcome))
         return run.value
 
     async def execute_async(self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None) -> Any:
         """Do the same as `execute` in an event loop. Cancelling this cancels an async function."""
-        with self._start_run(name, arguments, validated_for) as run:
-            run.value = await self._executor.run(name, run.work, run.entry.timeout_seconds)
+        run = self._create_run(name, arguments)
+        try:
+            with self._record_call(run):
+                self._check_call(run, validated_for)
+                for hook in self._before:
+                    with refuse_on_error(run):
+                        verdict = hook(run.invocation)
+                        check_verdict(run, await verdict if isawaitable(verdict) else verdict)
+                run.value = await self._executor.run(name, run.work, run.entry.timeout_seconds)
+        finally:
+            for after in self._after:
+                with log_errors(run):
+                    if isawaitable(logged := after(run.outcome)):
+                        await logged
         return run.value
 
     def call(self, name: str, arguments: Mapping[str, Any], *, validated_for: Tool | None = None) -> CallResult:
@@ -287,26 +317,25 @@ class Registry:
         except ToolcribError as error:
             return CallResult(str(error), is_error=True)
 
-    @contextmanager
-    def _start_run(self, name: str, arguments: Mapping[str, Any], validated_for: Tool | None) -> Iterator[RegistryRun]:
-        """Check a call, then count it and run the hooks when the `with` block ends."""
+    def _create_run(self, name: str, arguments: Mapping[str, Any]) -> RegistryRun:
         entry = self[name]
-        run = RegistryRun(entry, Invocation(entry.tool, arguments))
+        return RegistryRun(name, entry, Invocation(entry.tool, arguments))
+
+    @contextmanager
+    def _record_call(self, run: RegistryRun) -> Iterator[None]:
+        """Measure and count a call."""
         started = time.monotonic()
-        error: BaseException | None = None
         try:
-            self._check_call(name, run, validated_for)
-            yield run
+            yield
         except BaseException as exception:
-            error = exception
+            run.error = exception
             raise
         finally:
-            self._count_call(entry, failed=error is not None)
-            outcome = InvocationOutcome(run.invocation, run.value, error, time.monotonic() - started)
-            self._run_after_hooks(outcome)
+            run.seconds = time.monotonic() - started
+            self._count_call(run.entry, failed=run.error is not None)
 
-    def _check_call(self, name: str, run: RegistryRun, validated_for: Tool | None) -> None:
-        arguments = run.invocation.arguments
+    def _check_call(self, run: RegistryRun, validated_for: Tool | None) -> None:
+        name, arguments = run.name, run.invocation.arguments
         if not run.entry.enabled:
             raise ToolDisabled(f"{name} is disabled; use another tool")
         if not isinstance(arguments, Mapping):
@@ -317,24 +346,6 @@ class Registry:
                 f"the arguments do not fit {name}: {'; '.join(problems)}; correct them and call again"
             )
         run.work = run.entry.bind(arguments)
-        for hook in self._before:
-            try:
-                hook(run.invocation)
-            except ToolcribError:
-                raise
-            except Exception as error:
-                raise CallRefused(
-                    f"{name} was not run because a check failed: {describe_exception(error)}; "
-                    "try again, or use another tool"
-                ) from error
-
-    def _run_after_hooks(self, outcome: InvocationOutcome) -> None:
-        for hook in self._after:
-            try:
-                hook(outcome)
-            except Exception:
-                tool = outcome.invocation.tool.id
-                _log.exception("a hook after %s failed; the result is unaffected", tool)
 
     def _render_call_result(self, name: str, value: Any) -> CallResult:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from types import MappingProxyType
@@ -22,7 +23,7 @@ from toolcrib.search.lexical.fuzzy import FuzzyRanker
 from toolcrib.search.lexical.keyword import KeywordRanker
 from toolcrib.search.lexical.prefix import PrefixRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
-from toolcrib.search.query.parser import parse_query
+from toolcrib.search.query.parser import has_words, parse_query
 from toolcrib.search.ranker import Candidate, Index, MatchReason, Note, Ranker, Ranking, SimilarityIndex, warm_up_index
 from toolcrib.search.regex import RegexRanker
 from toolcrib.search.results import (
@@ -42,6 +43,7 @@ MAX_QUERIES: Final = 20
 DUPLICATE_SIMILARITY: Final = 0.9
 # Whether a segment is covered depends on at least this many of the best hits, also on a short page.
 _MIN_JUDGED_HITS: Final = 5
+_MAX_NAMED_TOOLS: Final = 5
 
 RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
     {
@@ -117,6 +119,27 @@ class SearchEngine:
             return self._search_all(query, limit, offset, mode, where, rights)
         return self._search_one(query, limit, offset, mode, where, rights)
 
+    async def async_search(
+        self,
+        query: str | list[str] | tuple[str, ...],
+        *,
+        limit: int = 5,
+        offset: int = 0,
+        mode: str = "",
+        where: Where = NO_FILTER,
+        allowed: AllowedTools | None = None,
+    ) -> SearchResult:
+        """Do the same as `search` in a worker thread, so that the event loop is not blocked.
+
+        `allowed` may be an async function, which is awaited on the caller's event loop.
+        """
+        # Imported here, because only a caller with an event loop needs asyncio.
+        from toolcrib.core.worker_thread import run_in_thread
+
+        return await run_in_thread(
+            self.search, query, limit=limit, offset=offset, mode=mode, where=where, allowed=allowed
+        )
+
     def with_reasons(self, result: SearchResult) -> SearchResult:
         """Return a result of this engine with the reasons for each of its hits."""
         parts = tuple(map(self.with_reasons, result.parts))
@@ -161,16 +184,14 @@ class SearchEngine:
     ) -> Explanation:
         """Return why a search finds a tool or does not.
 
-        Raises `UnknownTool` if the catalog does not have the tool, or if it is not allowed.
+        `tool_id` is the id of a tool, or its name if no other tool has it. Raises `UnknownTool` if
+        the catalog does not have the tool, or if it is not allowed.
         """
         _check_page(limit, 0)
         _check_where(where)
         mode = self._check_mode(mode)
-        slot = self.catalog.slot(tool_id) if isinstance(tool_id, str) else None
-        tool = None if slot is None else self.catalog.tool_at(slot)
         is_allowed = None if allowed is None else build_rights(allowed).is_allowed
-        if slot is None or tool is None or (is_allowed and not is_allowed(tool)):
-            raise UnknownTool(f"no tool {tool_id!r} in this catalog; `search` finds its name")
+        slot, tool = self._find_by_name(tool_id, is_allowed)
         unmet = where.unmet_conditions(tool)
         if unmet:
             facets = ", ".join(f"{facet} {value!r}" if value else facet for facet, value in unmet)
@@ -276,15 +297,39 @@ class SearchEngine:
         if names is not None and names.is_exclusive:
             slots = np.array(sorted(names.slots), np.int32)
             return Ranking(slots, np.ones(len(slots), np.float32)), names
-        ranking = self._index(mode).rank(parse_query(query, self._rankers[mode].syntax))
-        return (ranking if names is None else promote_names(ranking, names)), names
+        syntax = self._rankers[mode].syntax
+        ranking = self._index(mode).rank(parse_query(query, syntax))
+        if names is not None:
+            return promote_names(ranking, names), names
+        if syntax != "pattern" and not has_words(query):
+            # Nothing can fit a letter or an emoji; the hits are only the nearest tools.
+            ranking = ranking._replace(threshold=math.inf)
+        return ranking, None
 
     def _match_names(self, query: str, mode: str) -> NameMatch | None:
-        if self._rankers[mode].syntax == "pattern":
-            return None
+        return None if self._rankers[mode].syntax == "pattern" else self._name_index.match_names(query)
+
+    @property
+    def _name_index(self) -> NameIndex:
         if self._names is None:
             self._names = NameIndex.fit(self.catalog)
-        return self._names.match_names(query)
+        return self._names
+
+    def _find_by_name(self, name: str, is_allowed: ToolPredicate | None) -> tuple[int, Tool]:
+        """Return the slot and the tool of an id, or of the name of one tool."""
+        if not isinstance(name, str):
+            raise UnknownTool(f"a tool is given by its id, not by {type(name).__name__}")
+        slot = self.catalog.slot(name)
+        names = self._name_index.match_names(name) if slot is None else NameMatch([slot], True)
+        found = [
+            (slot, tool) for slot in (names.slots if names else ()) for tool in self._allowed_tools([slot], is_allowed)
+        ]
+        if not found:
+            raise UnknownTool(f"no tool {name!r} in this catalog; `search` finds its name")
+        if len(found) > 1:
+            ids = ", ".join(tool.id for _, tool in found[:_MAX_NAMED_TOOLS])
+            raise UnknownTool(f"{len(found)} tools are called {name!r}; use the id of one, such as {ids}")
+        return found[0]
 
     def _is_empty(self, query: str, mode: str) -> bool:
         """Return whether this is the empty query. A blank is a valid pattern."""

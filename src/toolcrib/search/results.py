@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from html import escape
 from itertools import chain
-from typing import Final
+from typing import Any, Final
 
 from toolcrib.core.tool import Tool
 from toolcrib.search.ranker import MatchReason
@@ -15,6 +16,9 @@ from toolcrib.search.ranker import MatchReason
 CONFIDENCE_THRESHOLD: Final = 0.5
 # How steeply the confidence grows around the ranker's threshold.
 _CONFIDENCE_SLOPE: Final = 20
+# A hit whose score is below this share of the best one is a stranger among the results.
+MIN_SCORE_SHARE: Final = 0.5
+_MAX_CELL_CHARS: Final = 200
 
 
 class Hit:
@@ -41,6 +45,15 @@ class Hit:
         description = self.tool.description.strip()
         return bool(description) and (self.tool.name, description) == (other.tool.name, other.tool.description.strip())
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the hit as JSON values."""
+        return {
+            "tool": self.tool.to_dict(),
+            "score": self.score,
+            "confidence": self.confidence,
+            "reasons": [asdict(reason) for reason in self.reasons],
+        }
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Hit) and (self.tool, self.score) == (other.tool, other.score)
 
@@ -48,7 +61,7 @@ class Hit:
         return hash((self.tool, self.score))
 
     def __repr__(self) -> str:
-        return f"Hit({self.tool.id!r}, {self.score})"
+        return f"Hit({self.tool.id!r}, score={self.score:.3f}, confidence={self.confidence:.2f})"
 
 
 def compute_confidence(margin: float) -> float:
@@ -56,7 +69,7 @@ def compute_confidence(margin: float) -> float:
     return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class SearchResult:
     """The hits of a search, best first.
 
@@ -88,6 +101,50 @@ class SearchResult:
     def confident(self) -> bool:
         """Whether one of these hits fits. If not, they are only the nearest tools."""
         return bool(self.hits) and self.confidence >= self.confidence_threshold
+
+    @property
+    def fitting_hits(self) -> tuple[Hit, ...]:
+        """The hits that fit, which a session loads; none if the result is not confident.
+
+        A hit fits if it is confident itself and its score is not far below the best one.
+        """
+        if not self.confident:
+            return ()
+        min_score = MIN_SCORE_SHARE * max(hit.score for hit in self.hits)
+        return tuple(hit for hit in self.hits if hit.confidence >= self.confidence_threshold and hit.score >= min_score)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as JSON values."""
+        return {
+            "query": self.query,
+            "mode": self.mode,
+            "hits": [hit.to_dict() for hit in self.hits],
+            "has_more": self.has_more,
+            "notes": list(self.notes),
+            "confident": self.confident,
+            "confidence": self.confidence,
+            "confidence_threshold": self.confidence_threshold,
+            "parts": [part.to_dict() for part in self.parts],
+            "uncovered": list(self.uncovered),
+        }
+
+    def __repr__(self) -> str:
+        hits = ", ".join(f"{hit.tool.id} {hit.score:.2f}" for hit in self.hits)
+        verdict = "confident" if self.confident else "not confident"
+        return f"SearchResult({self.query!r}, {self.mode}, {verdict} ({self.confidence:.2f}), hits=[{hits}])"
+
+    def _repr_html_(self) -> str:
+        """Return the hits as a table, for notebooks."""
+        verdict = "" if self.confident else " No tool fits well; these are the nearest."
+        rows = "".join(
+            f"<tr><td>{hit.score:.2f}</td><td>{hit.confidence:.2f}</td><td><code>{escape(hit.tool.id)}</code></td>"
+            f"<td>{escape(hit.tool.description[:_MAX_CELL_CHARS])}</td></tr>"
+            for hit in self.hits
+        )
+        return (
+            f"<p>{len(self.hits)} hits for <q>{escape(self.query)}</q> in mode {escape(self.mode)}.{verdict}</p>"
+            f"<table><tr><th>score</th><th>confidence</th><th>tool</th><th>description</th></tr>{rows}</table>"
+        )
 
     def with_threshold(self, threshold: float) -> SearchResult:
         """Return the same result, confident only from this confidence on."""

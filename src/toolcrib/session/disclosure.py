@@ -10,10 +10,10 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-from toolcrib.core.token_count import TokenCounter, count_tool_tokens, estimate_tokens
+from toolcrib.core.token_count import TokenCounter, ToolTokenCounter, count_tool_tokens, estimate_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
@@ -187,6 +187,16 @@ class Disclosure:
             tuple(tool for tool in every if tool.id not in visible),
             self.tier,
         )
+
+    def plan_within(self, tools: Iterable[Tool], budget_tokens: int | None, count: ToolTokenCounter) -> DisclosurePlan:
+        """Return the plan for sessions with a token budget.
+
+        Tools are deferred even if the activation is not met, if all of them exceed the budget.
+        """
+        plan = self.plan(tools)
+        if budget_tokens is None or plan.is_active or sum(map(count, plan.visible_tools)) <= budget_tokens:
+            return plan
+        return replace(self, activation=Activation(tools=0)).plan(plan.visible_tools)
 
     def _select_within_budget(self, tools: Iterable[Tool], pinned: Collection[str]) -> list[Tool]:
         """Return the first unpinned tools in order that fit into the budget."""

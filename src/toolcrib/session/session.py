@@ -2,19 +2,20 @@
 
 A session is an immutable value: each method returns the next one. Its list grows only at the end,
 so a prompt cache keeps its prefix. A tool leaves the list only if it is removed or changed, may no
-longer be used, or is evicted to stay within the token budget.
+longer be used, or is evicted to stay within the token budget. The budget is a hard limit: a tool that
+does not fit is not revealed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.rights import ToolPredicate, allow_all
-from toolcrib.core.token_count import TokenCounter, count_tool_tokens, estimate_tokens
+from toolcrib.core.token_count import ToolTokenCounter, count_tool_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
@@ -53,7 +54,8 @@ class Session:
     """The tools that one conversation has been shown, in the order in which they were revealed.
 
     Attributes:
-        budget_tokens: The limit for tools that are not pinned; None means unlimited.
+        budget_tokens: The limit for all tools that are sent; None means unlimited.
+        reserved_tokens: The tokens of tools that are sent besides, such as the search tool.
         evicted: The ids of the tools that the last action evicted.
         consecutive_searches: The number of turns in a row in which the model only searched.
         clock: The number of actions so far.
@@ -64,15 +66,64 @@ class Session:
     evicted: tuple[str, ...] = ()
     consecutive_searches: int = 0
     clock: int = 0
+    reserved_tokens: int = 0
 
-    def pin(self, tools: Iterable[Tool], count: TokenCounter = estimate_tokens) -> Session:
+    @property
+    def fixed_tokens(self) -> int:
+        """The tokens that are always sent: those of pinned tools, and the reserved ones."""
+        return self.reserved_tokens + sum(entry.tokens for entry in self.revealed if entry.is_pinned)
+
+    @property
+    def unpinned_tokens(self) -> int:
+        """The tokens of the tools that are not pinned."""
+        return sum(entry.tokens for entry in self.revealed if not entry.is_pinned)
+
+    def pin(self, tools: Iterable[Tool], count: ToolTokenCounter = count_tool_tokens) -> Session:
         """Return the session with these tools revealed and never evicted. New ones are appended."""
-        return self._add(tools, True, count)
+        return self._add(tools, True, count)._evict(self.clock + 1)
 
-    def reveal(self, tools: Iterable[Tool], count: TokenCounter = estimate_tokens) -> Session:
-        """Return the session with these tools revealed, and the least recently used evicted."""
-        later = replace(self, clock=self.clock + 1, evicted=())._add(tools, False, count)
-        return later._evict()
+    def reveal(self, tools: Iterable[Tool], count: ToolTokenCounter = count_tool_tokens) -> Session:
+        """Return the session with those of these tools revealed that fit into the budget.
+
+        The least recently used tools are evicted for them. If none fits, the session is unchanged.
+        """
+        fitting = self.select_fitting(tools, count)
+        if not fitting:
+            return self
+        later = replace(self, clock=self.clock + 1, evicted=())._add(fitting, False, count)
+        return later._evict(later.clock)
+
+    def select_fitting(self, tools: Iterable[Tool], count: ToolTokenCounter = count_tool_tokens) -> list[Tool]:
+        """Return those of these tools that fit into the budget together, if others are evicted."""
+        if self.budget_tokens is None:
+            return list(tools)
+        room = self.budget_tokens - self.fixed_tokens
+        pinned = {entry.id for entry in self.revealed if entry.is_pinned}
+        fitting: list[Tool] = []
+        for tool in tools:
+            cost = 0 if tool.id in pinned else count(tool)
+            if cost <= room:
+                fitting.append(tool)
+                room -= cost
+        return fitting
+
+    def is_revealed(self, tool: Tool) -> bool:
+        """Return whether a tool is in the list of the session."""
+        return any(entry.id == tool.id for entry in self.revealed)
+
+    def refit(self, tools: Iterable[Tool], pinned: Collection[str], count: ToolTokenCounter) -> Session:
+        """Return the session with its tools counted again, of which those with these ids are pinned.
+
+        `tools` are the definitions of its tools. The least recently used ones are evicted if the
+        budget is exceeded.
+        """
+        costs = {tool.id: 0 if self.budget_tokens is None else count(tool) for tool in tools}
+        entries = (
+            replace(entry, tokens=costs[entry.id], is_pinned=entry.id in pinned)
+            for entry in self.revealed
+            if entry.id in costs
+        )
+        return replace(self, revealed=tuple(entries), evicted=())._evict(self.clock + 1)
 
     def visible_tools(self, catalog: Catalog, is_allowed: ToolPredicate = allow_all) -> tuple[Tool, ...]:
         """Return the revealed tools that are unchanged in the catalog and allowed."""
@@ -98,7 +149,7 @@ class Session:
         find: Callable[[str], Tool | None],
         *,
         start: Session | None = None,
-        count: TokenCounter = estimate_tokens,
+        count: ToolTokenCounter = count_tool_tokens,
     ) -> Session:
         """Return the session after a history, turn by turn. `find` returns the tool of a name.
 
@@ -151,7 +202,7 @@ class Session:
             raise InvalidConfig("not a stored session: a field has a wrong type; start a new session")
         return session
 
-    def _add(self, tools: Iterable[Tool], is_pinned: bool, count: TokenCounter) -> Session:
+    def _add(self, tools: Iterable[Tool], is_pinned: bool, count: ToolTokenCounter) -> Session:
         entries = {entry.id: entry for entry in self.revealed}
         for tool in tools:
             known = entries.get(tool.id)
@@ -160,18 +211,17 @@ class Session:
                 entries[tool.id] = replace(known, last_used=self.clock, is_pinned=known.is_pinned or is_pinned)
                 continue
             entries.pop(tool.id, None)
-            cost = 0 if self.budget_tokens is None else count_tool_tokens(tool, count)
+            cost = 0 if self.budget_tokens is None else count(tool)
             entries[tool.id] = RevealedTool(tool.id, _fingerprint(tool), cost, self.clock, is_pinned)
         return replace(self, revealed=tuple(entries.values()))
 
-    def _evict(self) -> Session:
-        """Return the session within its budget. Tools of the current action are not evicted."""
+    def _evict(self, clock: int) -> Session:
+        """Return the session within its budget. Only tools last used before `clock` are evicted."""
         if self.budget_tokens is None:
             return self
-        unpinned = [entry for entry in self.revealed if not entry.is_pinned]
-        excess = sum(entry.tokens for entry in unpinned) - self.budget_tokens
+        excess = self.fixed_tokens + self.unpinned_tokens - self.budget_tokens
         evicted: list[str] = []
-        older = [entry for entry in unpinned if entry.last_used < self.clock]
+        older = [entry for entry in self.revealed if not entry.is_pinned and entry.last_used < clock]
         # Sorting is stable: of equally old ones, the one revealed first is evicted first.
         for entry in sorted(older, key=lambda entry: entry.last_used):
             if excess > 0:

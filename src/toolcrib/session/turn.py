@@ -19,11 +19,11 @@ from typing import Any, Final, Literal
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.rights import AllowedTools, ToolRights, build_rights
-from toolcrib.core.token_count import TokenCounter, estimate_tokens
+from toolcrib.core.token_count import ToolTokenCounter, count_tool_tokens
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.core.validation import find_problems
-from toolcrib.errors import InvalidQuery, InvalidSchema
+from toolcrib.errors import InvalidConfig, InvalidQuery, InvalidSchema
 from toolcrib.search.engine import MAX_QUERY_CHARS, SearchEngine
 from toolcrib.search.results import Hit, SearchResult, find_uncovered
 from toolcrib.session.disclosure import DisclosurePlan
@@ -90,8 +90,8 @@ class TurnHandler:
     `dispatch` the list never changes: a search returns full definitions, and a second tool calls
     the tools that were found.
 
-    If `min_score_share` is positive, a search loads only the tools whose score is at least this
-    share of the best score, and names the others. `defined_ids` are the tools whose definitions
+    A search loads the hits that fit and names the others. If `min_score_share` is positive, it loads
+    only those whose score is at least this share of the best score. `defined_ids` are the tools whose definitions
     the history contains; in `dispatch` a search returns only their names.
     """
 
@@ -100,7 +100,7 @@ class TurnHandler:
     names: ToolNames
     style: Style = "reveal"
     allowed: AllowedTools | None = None
-    count: TokenCounter = field(default=estimate_tokens)
+    count: ToolTokenCounter = field(default=count_tool_tokens)
     validates_arguments: bool = True
     search_name: str = prompts.SEARCH_NAME
     execute_name: str = prompts.EXECUTE_NAME
@@ -108,16 +108,26 @@ class TurnHandler:
     defined_ids: frozenset[str] = frozenset()
 
     def start_session(self, budget_tokens: int | None = None) -> Session:
-        """Return a session that shows the tools that are visible from the start."""
+        """Return a session that shows the tools that are visible from the start.
+
+        Raises `InvalidConfig` if these and the search tool do not fit into the budget.
+        """
         pinned = filter(self.is_allowed, self.plan.visible_tools)
-        return Session(budget_tokens=budget_tokens).pin(pinned, self.count)
+        session = Session(budget_tokens=budget_tokens, reserved_tokens=self._count_own_tools(budget_tokens))
+        return _check_budget(session.pin(pinned, self.count))
 
     def resume_session(self, session: Session) -> Session:
-        """Return an earlier session without stale tools, and with newly pinned ones."""
-        current = session.drop_stale(self.engine.catalog, self.is_allowed)
-        known = {entry.id for entry in current.revealed}
-        new = [tool for tool in self.plan.visible_tools if tool.id not in known and self.is_allowed(tool)]
-        return current.pin(new, self.count)
+        """Return an earlier session without stale tools, and with newly pinned ones.
+
+        Its tools are counted again, so that they fit into its budget in this handler's format. A
+        newly pinned tool that does not fit is not added.
+        """
+        pinned = {tool.id: tool for tool in self.plan.visible_tools}
+        tools = session.visible_tools(self.engine.catalog, self.is_allowed)
+        current = replace(session, reserved_tokens=self._count_own_tools(session.budget_tokens))
+        current = _check_budget(current.refit(tools, pinned, self.count))
+        new = [tool for tool in pinned.values() if not current.is_revealed(tool) and self.is_allowed(tool)]
+        return current.pin(current.select_fitting(new, self.count), self.count) if new else current
 
     def replay_history(self, turns: Iterable[Sequence[PastCall]], budget_tokens: int | None = None) -> Session:
         """Return the session after a message history, for callers that store nothing else."""
@@ -149,11 +159,15 @@ class TurnHandler:
         """Return the tools to send: the search tool, the session's tools, then stubs.
 
         The search tool comes first because it never changes. Stubs come last, so that a tool that
-        is revealed moves only within the part after the session's tools.
+        is revealed moves only within the part after the session's tools. Stubs that do not fit into
+        the budget are left out.
         """
         visible = session.visible_tools(self.engine.catalog, self.is_allowed)
         ids = {tool.id for tool in visible} if self._stubs else ()
-        stubs = (stub for stub in self._stubs if stub.id not in ids)
+        stubs = [stub for stub in self._stubs if stub.id not in ids]
+        if stubs and session.budget_tokens is not None:
+            used = replace(session, reserved_tokens=session.reserved_tokens + session.unpinned_tokens)
+            stubs = used.select_fitting(stubs, self.count)
         return (*self.own_tools, *visible, *stubs)
 
     @cached_property
@@ -252,8 +266,9 @@ class TurnHandler:
                 replies.append(task)
                 continue
             if not self._is_dispatch:
-                session = session.reveal([task.tool], self.count)
-                task = replace(task, note=self._describe_evicted(session))
+                later = session.reveal([task.tool], self.count)
+                note = "" if later is session else self._describe_evicted(later)
+                session, task = later, replace(task, note=note)
             task, problems = self._validate(task)
             if problems:
                 text = _render_problems(self.names.name_for(task.tool), problems)
@@ -319,40 +334,41 @@ class TurnHandler:
             return session, CallReply(call, prompts.NO_QUERY, is_error=True)
         limit = _parse_limit(arguments)
         results = [self.search(query, limit) for query in queries[:MAX_QUERIES]]
-        hits = {hit.tool.id: hit.tool for result in results if result.confident for hit in self._select_hits(result)}
-        found = tuple(hits.values())
-        if found and not self._is_dispatch:
-            session = session.reveal(found, self.count)
-        others = {hit.tool.id: hit.tool for result in results for hit in result}
-        nearest = [tool for id, tool in others.items() if id not in hits][:MAX_SUGGESTIONS]
-        messages = self._search_messages(session, found, bool(nearest))
-        if len(queries) > MAX_QUERIES:
-            messages.insert(0, prompts.TOO_MANY_QUERIES.format(most=MAX_QUERIES))
+        fitting = {hit.tool.id: hit.tool for result in results for hit in self._select_hits(result)}
+        loaded = tuple(session.select_fitting(fitting.values(), self.count))
+        unloaded = [tool for tool in fitting.values() if tool not in loaded]
+        others = {hit.tool.id: hit.tool for result in results for hit in result if hit.tool.id not in fitting}
+        nearest = [*others.values()][:MAX_SUGGESTIONS]
+        if not self._is_dispatch:
+            session = session.reveal(loaded, self.count)
+        messages = [prompts.TOO_MANY_QUERIES.format(most=MAX_QUERIES)] if len(queries) > MAX_QUERIES else []
+        messages += self._describe_loaded(session, loaded) if loaded else []
+        messages += self._describe_unloaded(session, unloaded)
+        if not fitting:
+            no_good_match = prompts.NONE_FITS if self.min_score_share else prompts.NO_GOOD_MATCH
+            messages.append(no_good_match if nearest else prompts.NO_MATCH)
+        if nearest and (fitting or self.min_score_share):
+            messages.append(prompts.SEARCH_NEAREST)
         messages.append(render_uncovered(find_uncovered(results)))
         # The names in this JSON are how a history is replayed.
-        answer: dict[str, Any] = {"found": [self._render_tool(tool) for tool in found]}
+        answer: dict[str, Any] = {"found": [self._render_tool(tool) for tool in loaded]}
         if nearest:
-            answer["nearest"] = [self._render_nearest(tool) for tool in nearest]
+            answer["nearest"] = [self._render_name(tool) for tool in nearest]
         answer["message"] = " ".join(filter(None, messages))
         text = json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
-        return session, CallReply(call, text, found_tools=found)
+        return session, CallReply(call, text, found_tools=loaded)
 
     def _select_hits(self, result: SearchResult) -> Iterator[Hit]:
-        """Yield the hits of a confident result to load."""
-        least = result.hits[0].score * self.min_score_share
-        return (hit for hit in result if hit.score >= least)
+        """Yield the hits of a result to load."""
+        least = self.min_score_share * max((hit.score for hit in result), default=0.0)
+        return (hit for hit in result.fitting_hits if hit.score >= least)
 
-    def _search_messages(self, session: Session, found: Sequence[Tool], has_nearest: bool) -> list[str]:
-        more = prompts.SEARCH_NEAREST if has_nearest and self.min_score_share else ""
-        if found and self._is_dispatch:
-            defined = [self.names.name_for(tool) for tool in found if tool.id in self.defined_ids]
-            known = prompts.DEFINED_BEFORE.format(names=", ".join(defined)) if defined else ""
-            return [prompts.CALL_THROUGH.format(execute=self.execute_tool.name), known, more]
-        if found:
-            return [prompts.TOOLS_LOADED, self._describe_evicted(session), more]
-        if not has_nearest:
-            return [prompts.NO_MATCH]
-        return [prompts.NONE_FITS, more] if more else [prompts.NO_GOOD_MATCH]
+    def _describe_loaded(self, session: Session, loaded: Iterable[Tool]) -> list[str]:
+        if not self._is_dispatch:
+            return [prompts.TOOLS_LOADED, self._describe_evicted(session)]
+        defined = [tool for tool in loaded if tool.id in self.defined_ids]
+        known = self._list_names(prompts.DEFINED_BEFORE, defined) if defined else ""
+        return [prompts.CALL_THROUGH.format(execute=self.execute_tool.name), known]
 
     def _render_tool(self, tool: Tool) -> dict[str, Any]:
         if self._is_dispatch and tool.id not in self.defined_ids:
@@ -360,13 +376,25 @@ class TurnHandler:
             return {"name": name, "description": tool.description, "input_schema": tool.input_schema}
         return self._render_name(tool)
 
-    def _render_nearest(self, tool: Tool) -> dict[str, Any]:
-        return self._render_name(tool) if self.min_score_share else self._render_tool(tool)
-
     def _render_name(self, tool: Tool) -> dict[str, Any]:
         """Return the name of a tool and the beginning of its description."""
         name = self.names.name_for(tool)
         return {"name": name, "description": _shorten(tool.description, MAX_DESCRIPTION_CHARS - 1, 1)}
+
+    def _describe_unloaded(self, session: Session, tools: Iterable[Tool]) -> list[str]:
+        """Return what to tell the model about tools that were found and do not fit into the budget."""
+        by_size: dict[bool, list[Tool]] = {True: [], False: []}
+        for tool in tools:
+            by_size[bool(session.select_fitting([tool], self.count))].append(tool)
+        texts = {True: prompts.NO_ROOM_TO_LOAD, False: prompts.TOO_LARGE_TO_LOAD}
+        return [self._list_names(texts[fits], some) for fits, some in by_size.items() if some]
+
+    def _list_names(self, text: str, tools: Iterable[Tool]) -> str:
+        return text.format(names=", ".join(map(self.names.name_for, tools)))
+
+    def _count_own_tools(self, budget_tokens: int | None) -> int:
+        """Return the tokens of the search tool and the execute tool; they count only with a budget."""
+        return 0 if budget_tokens is None else sum(map(self.count, self.own_tools))
 
     def _describe_evicted(self, session: Session) -> str:
         """Return what to tell the model about evicted tools, or an empty text."""
@@ -400,9 +428,8 @@ class TurnHandler:
             return task, ()
         try:
             problems = find_problems(task.tool.input_schema, task.arguments)
-        except InvalidSchema:
-            # The tool itself has to check arguments that its schema cannot.
-            return task, ()
+        except InvalidSchema as error:
+            return task, (str(error),)
         return replace(task, is_validated=True), problems
 
     def _describe_unknown(self, name: str) -> str:
@@ -430,6 +457,16 @@ def render_uncovered(segments: Sequence[str]) -> str:
     """Return what to tell the model about segments that no tool covers, or an empty text."""
     quoted = [_shorten(segment, MAX_QUOTED_SEGMENT_CHARS) for segment in segments]
     return prompts.UNCOVERED_SEGMENTS.format(needs="; ".join(quoted)) if quoted else ""
+
+
+def _check_budget(session: Session) -> Session:
+    """Return the session. Raises `InvalidConfig` if what is always sent exceeds its budget."""
+    if session.budget_tokens is not None and session.fixed_tokens > session.budget_tokens:
+        raise InvalidConfig(
+            f"the search tool and the pinned tools take {session.fixed_tokens:,} tokens, more than the budget of "
+            f"{session.budget_tokens:,}; raise the budget, or pin fewer tools"
+        )
+    return session
 
 
 def _shorten(text: str, max_chars: int, ellipsis_chars: int = 0) -> str:

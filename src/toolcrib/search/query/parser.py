@@ -6,6 +6,7 @@ and the names are computed on first use, so a ranker that does not need them doe
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Final, Literal
@@ -27,6 +28,9 @@ MAX_CACHED_QUERIES: Final = 1_024
 
 # How operators are read; a pattern is not a query in words at all, but a regular expression.
 Syntax = Literal["strict", "lenient", "words", "pattern"]
+
+# Two letters or digits, or one character of a script in which it can be a word.
+_WORD = re.compile("[^\\W_]{2}|[\u2e80-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff]")
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,11 @@ class ParsedQuery:
     def names(self) -> tuple[str, ...]:
         """The capitalized names that the query mentions, such as those of services."""
         return find_names(self.text)
+
+
+def has_words(text: str) -> bool:
+    """Return whether a text has more than single letters, signs and emoji."""
+    return _WORD.search(text) is not None
 
 
 @lru_cache(maxsize=MAX_CACHED_QUERIES)
