@@ -1,4 +1,14 @@
-"""Toolcrib: tool search for LLM agents."""
+"""Toolcrib: tool search for LLM agents.
+
+    engine = SearchEngine([...])        search tools: Tool objects, functions, tools in any wire format
+    engine.search("send an email")      hits with scores, and whether they can be trusted
+    toolcrib = Toolcrib([...])          tools for an agent loop of your own
+    session = toolcrib.session()        what to send to the model, and what its calls mean
+    Agent(client, session, model=...)   the whole loop, with an official client
+    Registry()                          Python functions as tools, validated and run
+
+The names are imported on first use. `help(toolcrib.SearchEngine)` describes one of them.
+"""
 
 from __future__ import annotations
 
@@ -6,44 +16,105 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from toolcrib.adapters.format_detection import tools_from_any
+    from toolcrib.agent.agent import Agent, AgentFinished, TextDelta, ToolAnswered, ToolCalled
+    from toolcrib.core.calls import CallResult
     from toolcrib.core.catalog import Catalog
+    from toolcrib.core.rights import allow_all
+    from toolcrib.core.token_count import estimate_tokens
     from toolcrib.core.tool import Tool
-    from toolcrib.errors import ToolcribError
+    from toolcrib.errors import (
+        AgentUnfinished,
+        CallRefused,
+        DuplicateTool,
+        InvalidConfig,
+        InvalidQuery,
+        InvalidTool,
+        ToolcribError,
+        UnknownTool,
+    )
+    from toolcrib.files.catalog_file import read_catalog_file
     from toolcrib.registry.registry import Registry
     from toolcrib.search.engine import SearchEngine
     from toolcrib.search.filters import Where
+    from toolcrib.search.ranker import MatchReason
     from toolcrib.search.results import Explanation, Hit, SearchResult
+    from toolcrib.session.disclosure import Activation, Disclosure, Selection
     from toolcrib.session.session import Session
-    from toolcrib.toolcrib import Toolcrib
+    from toolcrib.toolcrib import Toolcrib, ToolcribSession
 
 __version__ = "0.3.0"
 
 __all__ = [
+    "Activation",
+    "Agent",
+    "AgentFinished",
+    "AgentUnfinished",
+    "CallRefused",
+    "CallResult",
     "Catalog",
+    "Disclosure",
+    "DuplicateTool",
     "Explanation",
     "Hit",
+    "InvalidConfig",
+    "InvalidQuery",
+    "InvalidTool",
+    "MatchReason",
     "Registry",
     "SearchEngine",
     "SearchResult",
+    "Selection",
     "Session",
+    "TextDelta",
     "Tool",
+    "ToolAnswered",
+    "ToolCalled",
     "Toolcrib",
     "ToolcribError",
+    "ToolcribSession",
+    "UnknownTool",
     "Where",
+    "allow_all",
+    "estimate_tokens",
+    "read_catalog_file",
+    "tools_from_any",
 ]
 
 _MODULES = {
+    "Activation": "toolcrib.session.disclosure",
+    "Agent": "toolcrib.agent.agent",
+    "AgentFinished": "toolcrib.agent.agent",
+    "AgentUnfinished": "toolcrib.errors",
+    "CallRefused": "toolcrib.errors",
+    "CallResult": "toolcrib.core.calls",
     "Catalog": "toolcrib.core.catalog",
+    "Disclosure": "toolcrib.session.disclosure",
+    "DuplicateTool": "toolcrib.errors",
     "Explanation": "toolcrib.search.results",
     "Hit": "toolcrib.search.results",
+    "InvalidConfig": "toolcrib.errors",
+    "InvalidQuery": "toolcrib.errors",
+    "InvalidTool": "toolcrib.errors",
+    "MatchReason": "toolcrib.search.ranker",
     "Registry": "toolcrib.registry.registry",
     "SearchEngine": "toolcrib.search.engine",
     "SearchResult": "toolcrib.search.results",
+    "Selection": "toolcrib.session.disclosure",
     "Session": "toolcrib.session.session",
+    "TextDelta": "toolcrib.agent.agent",
     "Tool": "toolcrib.core.tool",
+    "ToolAnswered": "toolcrib.agent.agent",
+    "ToolCalled": "toolcrib.agent.agent",
     "Toolcrib": "toolcrib.toolcrib",
     "ToolcribError": "toolcrib.errors",
+    "ToolcribSession": "toolcrib.toolcrib",
+    "UnknownTool": "toolcrib.errors",
     "Where": "toolcrib.search.filters",
+    "allow_all": "toolcrib.core.rights",
+    "estimate_tokens": "toolcrib.core.token_count",
+    "read_catalog_file": "toolcrib.files.catalog_file",
+    "tools_from_any": "toolcrib.adapters.format_detection",
 }
 
 
@@ -52,3 +123,7 @@ def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module 'toolcrib' has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

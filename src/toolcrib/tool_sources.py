@@ -51,6 +51,11 @@ def collect_tools(entries: Iterable[object], functions: Registry) -> Iterator[To
         yield tool
 
 
+def read_tools(entries: Iterable[object]) -> list[Tool]:
+    """Return the tools of the entries, for programs that do not run them."""
+    return list(collect_tools(entries, Registry()))
+
+
 def check_tool_schema(tool: Tool, location: str = "") -> None:
     """Raise `InvalidSchema`, with the name of the tool, if its schema is broken."""
     try:

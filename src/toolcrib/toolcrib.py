@@ -23,7 +23,7 @@ from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, coun
 from toolcrib.core import prompts
 from toolcrib.core.callbacks import discard_awaitable, is_async
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
-from toolcrib.core.catalog import Catalog
+from toolcrib.core.catalog import Catalog, ToolSource, list_entries
 from toolcrib.core.rights import AllowedTools, build_rights
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.core.tool import Tool
@@ -61,17 +61,15 @@ class Toolcrib:
 
     def __init__(
         self,
-        tools: Iterable[object] = (),
+        tools: ToolSource = (),
         *,
         runner: ToolRunner | None = None,
         disclosure: Disclosure | None = None,
         engine: Callable[[Catalog], SearchEngine] = SearchEngine,
     ) -> None:
-        if isinstance(tools, str | Mapping) or not isinstance(tools, Iterable):
-            raise InvalidTool("tools must be a list, even for a single tool; write Toolcrib([…])")
         if not isinstance(disclosure, Disclosure | None):
             raise InvalidConfig(f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)")
-        entries = list(tools)
+        entries = list_entries(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
         toolsets = list(find_toolsets(entries))

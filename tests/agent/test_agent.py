@@ -136,6 +136,45 @@ def test_async_agent_does_the_same(wire: str) -> None:
         check_conversation(model, asyncio.run(main()))
 
 
+def _official_client(wire: str, url: str, is_async: bool) -> Any:
+    if wire == "gemini":
+        return genai.Client(api_key="any", http_options=types.HttpOptions(base_url=url))
+    if wire == "anthropic":
+        claude = anthropic.AsyncAnthropic if is_async else anthropic.Anthropic
+        return claude(base_url=url, api_key="any", max_retries=0)
+    gpt = openai.AsyncOpenAI if is_async else openai.OpenAI
+    return gpt(base_url=f"{url}/v1", api_key="any", max_retries=0)
+
+
+@pytest.mark.parametrize("wire", ["anthropic", "openai_chat", "gemini"])
+def test_official_clients_are_accepted(wire: str) -> None:
+    with ScriptedModel(SCRIPT) as model:
+        agent = Agent(_official_client(wire, model.url, False), build_toolcrib().session(), model="scripted")
+        check_conversation(model, list(agent.stream("A sunny dinner, please.")))
+
+    async def may_use(tool: Tool) -> bool:
+        return True
+
+    async def main() -> list[AgentEvent]:
+        client = _official_client(wire, model.url, True)
+        agent = Agent(client, build_toolcrib().session(allowed=may_use), model="scripted")
+        return [event async for event in agent.stream_async("A sunny dinner, please.")]
+
+    with ScriptedModel(SCRIPT) as model:
+        check_conversation(model, asyncio.run(main()))
+
+
+def test_unknown_client_and_missing_model_are_errors() -> None:
+    session = build_toolcrib().session()
+    client = anthropic.Anthropic(api_key="any")
+    with pytest.raises(InvalidConfig, match=r"a client of anthropic, openai or google-genai, .* not str"):
+        Agent("claude", session)
+    with pytest.raises(InvalidConfig, match="needs a model"):
+        Agent(client, session)
+    with pytest.raises(InvalidConfig, match="has a model already"):
+        Agent(Anthropic(client, "a"), session, model="b")
+
+
 @every_wire
 def test_agent_works_without_streaming_too(wire: str) -> None:
     with ScriptedModel(SCRIPT) as model, provider(wire, model.url, stream=False) as model_provider:

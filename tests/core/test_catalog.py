@@ -5,10 +5,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mcp.types import Tool as McpTool
 
-from toolcrib import Catalog, Tool
+from toolcrib import Catalog, Registry, Tool
 from toolcrib.core.catalog import CatalogDiff
-from toolcrib.errors import DuplicateTool, InvalidTool, UnknownTool
+from toolcrib.errors import DuplicateTool, InvalidSchema, InvalidTool, UnknownTool
 
 
 def _tools(names: str, description: str = "") -> list[Tool]:
@@ -38,10 +39,52 @@ def test_unknown_id_raises_unknown_tool() -> None:
         Catalog(_tools("a")).without(["x"])
 
 
-def test_other_types_are_rejected_with_the_function_that_reads_them() -> None:
-    bad: Any = [Tool("a"), {"name": "b"}]
-    with pytest.raises(InvalidTool, match="entry 2 of a catalog is not a Tool but dict"):
+def _send_mail(to: str) -> str:
+    """Send an e-mail."""
+    return to
+
+
+ENTRIES = [
+    {"name": "claude", "input_schema": {}},
+    {"type": "function", "function": {"name": "chat", "parameters": {}}},
+    {"type": "function", "name": "responses", "parameters": {}},
+    {"functionDeclarations": [{"name": "gemini"}]},
+    {"name": "mcp", "inputSchema": {}},
+    _send_mail,
+    Tool("ours"),
+    McpTool(name="sdk", input_schema={}),
+    [Tool("nested")],
+]
+IDS = ["claude", "chat", "responses", "gemini", "mcp", "_send_mail", "ours", "sdk", "nested"]
+
+
+def test_tools_in_every_format_are_accepted() -> None:
+    for source in (ENTRIES, tuple(ENTRIES), iter(ENTRIES), dict(enumerate(ENTRIES)).values()):
+        assert [tool.id for tool in Catalog(source)] == IDS
+    assert [tool.id for tool in Catalog([Tool("first")]).with_tools(ENTRIES)] == ["first", *IDS]
+
+
+def test_single_tool_may_be_passed_without_a_list() -> None:
+    for entry, id in zip(ENTRIES[:-1], IDS, strict=False):
+        assert [tool.id for tool in Catalog(entry)] == [id]
+        assert [tool.id for tool in Catalog().with_tools(entry)] == [id]
+    registry = Registry()
+    registry.add(_send_mail)
+    assert [tool.id for tool in Catalog(registry)] == ["_send_mail"]
+    assert Catalog(Catalog([Tool("a")])) == Catalog([Tool("a")])
+
+
+@pytest.mark.parametrize(
+    "bad", ["send_mail", 7, [Tool("a"), {"nothing": "known"}], [Tool("a"), Tool("a"), {"name": "b"}]]
+)
+def test_invalid_entry_is_located(bad: Any) -> None:
+    with pytest.raises((InvalidTool, DuplicateTool), match=r"entry \d: "):
         Catalog(bad)
+
+
+def test_broken_schema_of_an_entry_is_an_error_that_names_it() -> None:
+    with pytest.raises(InvalidSchema, match="entry 2: tool 'odd': .*strng"):
+        Catalog([Tool("a"), {"name": "odd", "input_schema": {"type": "strng"}}])
 
 
 def test_single_id_may_be_passed_as_a_string() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pydoc
 import subprocess
 import sys
 from pathlib import Path
@@ -16,22 +17,50 @@ MAX_MODULE_LINES = 500
 
 def test_package_exports_the_expected_names() -> None:
     assert toolcrib.__all__ == [
+        "Activation",
+        "Agent",
+        "AgentFinished",
+        "AgentUnfinished",
+        "CallRefused",
+        "CallResult",
         "Catalog",
+        "Disclosure",
+        "DuplicateTool",
         "Explanation",
         "Hit",
+        "InvalidConfig",
+        "InvalidQuery",
+        "InvalidTool",
+        "MatchReason",
         "Registry",
         "SearchEngine",
         "SearchResult",
+        "Selection",
         "Session",
+        "TextDelta",
         "Tool",
+        "ToolAnswered",
+        "ToolCalled",
         "Toolcrib",
         "ToolcribError",
+        "ToolcribSession",
+        "UnknownTool",
         "Where",
+        "allow_all",
+        "estimate_tokens",
+        "read_catalog_file",
+        "tools_from_any",
     ]
     for name in toolcrib.__all__:
         assert getattr(toolcrib, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         getattr(toolcrib, "Nothing")  # noqa: B009
+
+
+def test_dir_and_help_show_the_lazy_names() -> None:
+    assert set(toolcrib.__all__) <= set(dir(toolcrib))
+    text = pydoc.plain(pydoc.render_doc(toolcrib))
+    assert "class SearchEngine" in text and "Return the best `limit` tools for a query" in text
 
 
 def test_no_module_exceeds_the_line_limit() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -351,6 +352,35 @@ def test_operator_before_a_name_is_an_operator(engine: SearchEngine) -> None:
 def test_exact_names_win_in_a_mode_of_any_name(office: Catalog) -> None:
     engine = SearchEngine(office, {"words": LexicalRanker()})
     assert _names(engine.search("sendEmail")) == ["send_email"]
+
+
+def test_explain_takes_a_name_without_its_server(engine: SearchEngine) -> None:
+    assert engine.explain("bill a customer", "createInvoice").tool.id == "books___createInvoice"
+    assert engine.explain("bill a customer", "create invoice").tool.id == "books___createInvoice"
+    twins = SearchEngine([Tool("forecast", server=server) for server in ("sky", "sun")], {"lexical": LexicalRanker()})
+    with pytest.raises(UnknownTool, match=r"2 tools are called 'forecast'; .* sky___forecast, sun___forecast"):
+        twins.explain("weather", "forecast")
+    assert twins.explain("weather", "forecast", allowed={"sun___forecast"}).tool.server == "sun"
+    with pytest.raises(UnknownTool, match="given by its id, not by int"):
+        twins.explain("weather", 7)  # type: ignore[arg-type]
+
+
+def test_async_search_returns_the_same_result(engine: SearchEngine) -> None:
+    found = asyncio.run(engine.async_search("bill a customer", limit=2, where=Where(server="books")))
+    assert found == engine.search("bill a customer", limit=2, where=Where(server="books"))
+
+
+def test_letters_and_emoji_are_not_confident() -> None:
+    tools = [Tool("rocket", "Launch a 🚀 rocket with x and y."), Tool("x_ray", "Make an x ray."), Tool("c")]
+    engine = SearchEngine(tools)
+    for mode in ("hybrid", "fast", "lexical", "fuzzy", "keyword", "prefix"):
+        for query in ("🚀", "🚀🚀 🔥", "x", "x y", "?", "_"):
+            result = engine.search(query, mode=mode)
+            assert not result.confident and result.fitting_hits == (), (mode, query)
+        # The exact name of a tool is confident, however short.
+        assert engine.search("c", mode=mode).confident, mode
+    assert engine.search("x", mode="regex").confident
+    assert SearchEngine([Tool("weather", "天気 天 を調べる")]).search("天", mode="lexical").confident
 
 
 def test_explain_treats_a_tool_that_is_not_allowed_as_unknown(engine: SearchEngine) -> None:

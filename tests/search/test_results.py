@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import pickle
 from collections.abc import Sequence
 from threading import Barrier, Thread
 
@@ -15,7 +17,7 @@ from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import MAX_LIMIT, MAX_QUERIES
 from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
-from toolcrib.search.results import Hit
+from toolcrib.search.results import Hit, SearchResult
 
 
 @pytest.fixture
@@ -174,3 +176,37 @@ def test_with_reasons_explains_each_hit_by_its_own_query(lexical_engine: SearchE
     assert terms["send_email"] >= {"email"}
     assert terms["get_weather"] == {"weather"}
     assert [hit.confidence for hit in explained] == [hit.confidence for hit in result]
+
+
+def test_results_are_plain_data(lexical_engine: SearchEngine) -> None:
+    result = lexical_engine.with_reasons(lexical_engine.search(["send an email", "weather forecast"], limit=3))
+    restored = pickle.loads(pickle.dumps(result))
+    assert restored == result and restored.hits[0].reasons == result.hits[0].reasons
+    document = json.loads(json.dumps(result.to_dict()))
+    assert document["confident"] == result.confident
+    assert document["hits"][0]["tool"]["id"] == result.hits[0].tool.id
+    assert document["hits"][0]["reasons"][0].keys() == {"term", "field", "share"}
+    assert [part["query"] for part in document["parts"]] == ["send an email", "weather forecast"]
+    assert result.hits[0].tool.id in repr(result) and "confident" in repr(result)
+
+
+def test_notebooks_show_a_table_with_escaped_texts() -> None:
+    engine = SearchEngine([Tool("send", "Send <script>alert(1)</script> an email.")], {"lexical": LexicalRanker()})
+    page = engine.search("send <b>email</b>")._repr_html_()
+    assert "<td><code>send</code></td>" in page
+    assert "<script>" not in page and "<b>" not in page
+    assert "No tool fits well" in engine.search("send a large number of other things by ship tomorrow")._repr_html_()
+
+
+def test_fitting_hits_are_confident_and_near_the_best() -> None:
+    tools = [Tool(f"t{number}") for number in range(4)]
+    hits = [
+        Hit(tools[0], 0.8, 0, 0.9),
+        Hit(tools[1], 0.7, 1, 0.4),
+        Hit(tools[2], 0.41, 2, 0.6),
+        Hit(tools[3], 0.39, 3, 0.9),
+    ]
+    result = SearchResult("q", "lexical", tuple(hits), confidence=0.9)
+    assert [hit.tool.name for hit in result.fitting_hits] == ["t0", "t2"]
+    assert [hit.tool.name for hit in result.with_threshold(0.7).fitting_hits] == ["t0"]
+    assert result.with_threshold(0.95).fitting_hits == ()

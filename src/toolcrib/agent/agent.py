@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol, runtime_checkable
 
 from toolcrib.adapters.plain_json import to_plain_dict
 from toolcrib.adapters.wire_formats import get_wire_format
-from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, Message, Provider, ReplyBuilder
+from toolcrib.agent.clients import provider_from_client
+from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, Message, ReplyBuilder
 from toolcrib.core.calls import ToolCall
 from toolcrib.errors import AgentUnfinished, InvalidConfig
 from toolcrib.session.turn import ToolTask
@@ -100,15 +101,19 @@ _AgentSteps = Generator[_AgentStep, Any, None]
 class Agent:
     """A model that works on tasks with the tools of a session.
 
+    The model is a client of `anthropic`, `openai` or `google-genai` and the name of a `model`, or a
+    provider such as `OpenAIChat(client, model)`, which takes further options.
+
     `max_steps` limits the number of requests to the model, `max_tokens` the sum of their input and
     output tokens; beyond either, `AgentUnfinished` is raised.
     """
 
     def __init__(
         self,
-        provider: Provider,
+        client: Any,
         session: AgentSession,
         *,
+        model: str = "",
         system: str = "",
         max_steps: int = MAX_STEPS,
         max_tokens: int | None = None,
@@ -116,7 +121,8 @@ class Agent:
         for name, limit in (("max_steps", max_steps), ("max_tokens", max_tokens)):
             if limit is not None and (not isinstance(limit, int) or limit is True or limit < 1):
                 raise InvalidConfig(f"{name} must be a whole number from 1, not {limit!r}")
-        self._provider = provider
+        self._provider = provider_from_client(client, model, for_async=False)
+        self._async_provider = provider_from_client(client, model, for_async=True)
         self._session = session
         self._system = system
         self._max_steps = max_steps
@@ -142,7 +148,8 @@ class Agent:
             result = None
             if isinstance(step, AgentRequest):
                 result = self._provider.new_reply()
-                response = self._provider.send(step)
+                tools = self._session.tools(self._provider.wire)
+                response = self._provider.send(replace(step, tools=tools))
                 if inspect.isawaitable(response):
                     _close_unawaited(response)
                     raise InvalidConfig("this client is async; use run_async or stream_async")
@@ -169,8 +176,9 @@ class Agent:
         while (step := _next_step(steps, result)) is not None:
             result = None
             if isinstance(step, AgentRequest):
-                result = self._provider.new_reply()
-                response = self._provider.send(step)
+                result = self._async_provider.new_reply()
+                tools = await self._list_tools_async()
+                response = self._async_provider.send(replace(step, tools=tools))
                 if not inspect.isawaitable(response):
                     raise InvalidConfig("this client is not async; use run or stream")
                 response = await response
@@ -195,6 +203,13 @@ class Agent:
             return await session.handle_async(wire, reply)
         return await asyncio.to_thread(session.handle, wire, reply)
 
+    async def _list_tools_async(self) -> list[Message]:
+        wire, session = self._provider.wire, self._session
+        # A session may have this method, to await an async check of access rights.
+        tools_async = getattr(session, "tools_async", None)
+        tools: list[Message] = await tools_async(wire) if tools_async else session.tools(wire)
+        return tools
+
     def _initial_messages(self, task: str, messages: Sequence[Message]) -> list[Message]:
         if task:
             return [*messages, self._provider.user_message(task)]
@@ -208,7 +223,7 @@ class Agent:
         usage = AgentTokenUsage()
         reply: ReplyBuilder
         for step in range(1, self._max_steps + 1):
-            reply = yield AgentRequest(messages, self._session.tools(wire_name), self._system)
+            reply = yield AgentRequest(messages, [], self._system)
             usage += reply.usage
             if reply.stop_reason not in ("done", "calls", "again"):
                 raise AgentUnfinished(_describe_stop(reply.stop_reason), reply.text, messages)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.tool import Tool
-from toolcrib.errors import DuplicateTool, InvalidTool, UnknownTool
+from toolcrib.errors import DuplicateTool, UnknownTool
+
+# A tool, a tool in a wire format, a function, a toolset, or any number of these.
+ToolSource = Tool | Mapping[str, Any] | Callable[..., Any] | Iterable[object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +35,17 @@ class CatalogDiff:
 class Catalog:
     """An ordered set of tools, by id.
 
+    Tools in a wire format, functions and toolsets are converted to tools.
+
     Each tool has a numbered *slot*, which identifies it in every index. A successor (`with_tools`,
     `without`) shares the table of its ancestor and adds a small table of changed slots, so that
     changing one tool of a million is cheap. `changed_slots` returns those slots to an index.
     """
 
-    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+    def __init__(self, tools: ToolSource = ()) -> None:
         self._base: list[Tool | None] = []
         self._base_slots: dict[str, int] = {}
-        for slot, tool in enumerate(tools):
-            if not isinstance(tool, Tool):
-                raise InvalidTool(
-                    f"entry {slot + 1} of a catalog is not a Tool but {type(tool).__name__}; "
-                    "toolcrib.adapters.format_detection.tools_from_any reads other formats"
-                )
+        for slot, tool in enumerate(_read_tools(tools)):
             first = self._base_slots.setdefault(tool.id, slot)
             if first != slot:
                 raise DuplicateTool(
@@ -120,12 +122,12 @@ class Catalog:
             digest.update(tool.fingerprint.encode())
         return digest.hexdigest()
 
-    def with_tools(self, tools: Iterable[Tool]) -> Catalog:
+    def with_tools(self, tools: ToolSource) -> Catalog:
         """Return a catalog with these tools added. A tool with a known id replaces the old one."""
         changes: dict[int, Tool | None] = {}
         changed_ids: dict[str, int | None] = {}
         span = self._span
-        for tool in tools:
+        for tool in _read_tools(tools):
             slot = self.slot(tool.id)
             if tool.id in changed_ids:
                 raise DuplicateTool(f"two of the tools to add have the id {tool.id!r}")
@@ -199,3 +201,21 @@ class Catalog:
         self._base_slots = {tool.id: slot for slot, tool in enumerate(self._base) if tool}
         self._changes = {}
         self._changed_ids = {}
+
+
+def list_entries(source: ToolSource) -> list[object]:
+    """Return the entries of a source; a single tool, function, toolset or SDK object is one entry."""
+    if isinstance(source, Tool | Mapping | str) or callable(source) or not isinstance(source, Iterable):
+        return [source]
+    # Toolsets and the objects of SDKs may be iterable too.
+    return [source] if hasattr(source, "has_tool") or hasattr(source, "model_dump") else list(source)
+
+
+def _read_tools(source: ToolSource) -> Iterable[Tool]:
+    entries = [*source] if isinstance(source, Catalog) else list_entries(source)
+    tools = [entry for entry in entries if isinstance(entry, Tool)]
+    if len(tools) == len(entries):
+        return tools
+    # Other formats are read by a module above this one, imported only if it is needed.
+    converted: list[Tool] = import_module("toolcrib.tool_sources").read_tools(entries)
+    return converted

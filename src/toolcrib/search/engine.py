@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from toolcrib.core.catalog import Catalog
+from toolcrib.core.catalog import Catalog, ToolSource
 from toolcrib.core.rights import AllowedTools, ToolPredicate, ToolRights, build_rights
 from toolcrib.core.tool import Tool
 from toolcrib.encoder.default import DEFAULT_ENCODER
@@ -60,12 +60,15 @@ RANKERS: Final[Mapping[str, Ranker]] = MappingProxyType(
 
 
 class SearchEngine:
-    """Searches one catalog. Each index is fitted on first use and reused by later catalogs."""
+    """Searches one catalog. Each index is fitted on first use and reused by later catalogs.
 
-    def __init__(self, catalog: Catalog, rankers: Mapping[str, Ranker] = RANKERS) -> None:
+    The catalog can also be a list of tools, functions and definitions in any wire format.
+    """
+
+    def __init__(self, catalog: Catalog | ToolSource, rankers: Mapping[str, Ranker] = RANKERS) -> None:
         if not rankers:
             raise InvalidConfig("an engine needs a ranker; leave `rankers` out to have them all")
-        self.catalog = catalog
+        self.catalog = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
         self._rankers = dict(rankers)
         self._indexes: dict[str, Index] = {}
         self._names: NameIndex | None = None
