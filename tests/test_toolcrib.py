@@ -378,10 +378,14 @@ def test_invalid_session_option_is_rejected(options: dict[str, Any]) -> None:
         _toolcrib().session(**options)
 
 
-@pytest.mark.parametrize("tools", [None, "get_weather", WEATHER, print, 7])
-def test_tools_must_be_a_list(tools: Any) -> None:
-    with pytest.raises(InvalidTool, match="tools must be a list"):
+@pytest.mark.parametrize("tools", [None, "get_weather", print, 7])
+def test_invalid_single_entry_is_an_error(tools: Any) -> None:
+    with pytest.raises(InvalidTool, match="entry 1: "):
         Toolcrib(tools)
+
+
+def test_single_tool_may_be_passed_without_a_list() -> None:
+    assert [tool.id for tool in Toolcrib(WEATHER).catalog] == ["get_weather"]
 
 
 def test_update_needs_a_catalog() -> None:

@@ -44,7 +44,7 @@ def _send_mail(to: str) -> str:
     return to
 
 
-ENTRIES = [
+ENTRIES: list[Any] = [
     {"name": "claude", "input_schema": {}},
     {"type": "function", "function": {"name": "chat", "parameters": {}}},
     {"type": "function", "name": "responses", "parameters": {}},
@@ -83,7 +83,7 @@ def test_invalid_entry_is_located(bad: Any) -> None:
 
 
 def test_broken_schema_of_an_entry_is_an_error_that_names_it() -> None:
-    with pytest.raises(InvalidSchema, match="entry 2: tool 'odd': .*strng"):
+    with pytest.raises(InvalidSchema, match=r"entry 2: tool 'odd': .*strng"):
         Catalog([Tool("a"), {"name": "odd", "input_schema": {"type": "strng"}}])
 
 

@@ -27,6 +27,7 @@ from toolcrib.errors import InvalidConfig, InvalidQuery, InvalidSchema
 from toolcrib.search.engine import MAX_QUERY_CHARS, SearchEngine
 from toolcrib.search.results import Hit, SearchResult, find_uncovered
 from toolcrib.session.disclosure import DisclosurePlan
+from toolcrib.session.search_arguments import parse_found_names, parse_limit, parse_queries
 from toolcrib.session.session import ModelAction, Session
 
 Style = Literal["reveal", "dispatch"]
@@ -320,7 +321,7 @@ class TurnHandler:
         if not self._is_search(call):
             tool = self.find_tool(call.name, call.namespace)
             return ModelAction("use", (tool.id,) if tool and not self._is_dispatch else ())
-        names = past.names or _parse_found_names(past.text)
+        names = past.names or parse_found_names(past.text)
         return ModelAction("search", () if self._is_dispatch else names)
 
     def _answer_search(self, session: Session, call: ToolCall, searches: int) -> tuple[Session, CallReply]:
@@ -329,10 +330,10 @@ class TurnHandler:
             text = prompts.TOO_MANY_SEARCHES.format(count=searches)
             return session, CallReply(call, text, is_error=True)
         arguments = call.arguments or {}
-        queries = _parse_queries(arguments)
+        queries = parse_queries(arguments)
         if not queries:
             return session, CallReply(call, prompts.NO_QUERY, is_error=True)
-        limit = _parse_limit(arguments)
+        limit = parse_limit(arguments, DEFAULT_LIMIT, MAX_LIMIT)
         results = [self.search(query, limit) for query in queries[:MAX_QUERIES]]
         fitting = {hit.tool.id: hit.tool for result in results for hit in self._select_hits(result)}
         loaded = tuple(session.select_fitting(fitting.values(), self.count))
@@ -383,11 +384,11 @@ class TurnHandler:
 
     def _describe_unloaded(self, session: Session, tools: Iterable[Tool]) -> list[str]:
         """Return what to tell the model about tools that were found and do not fit into the budget."""
-        by_size: dict[bool, list[Tool]] = {True: [], False: []}
+        groups: dict[str, list[Tool]] = {prompts.NO_ROOM_TO_LOAD: [], prompts.TOO_LARGE_TO_LOAD: []}
         for tool in tools:
-            by_size[bool(session.select_fitting([tool], self.count))].append(tool)
-        texts = {True: prompts.NO_ROOM_TO_LOAD, False: prompts.TOO_LARGE_TO_LOAD}
-        return [self._list_names(texts[fits], some) for fits, some in by_size.items() if some]
+            fits_alone = session.select_fitting([tool], self.count)
+            groups[prompts.NO_ROOM_TO_LOAD if fits_alone else prompts.TOO_LARGE_TO_LOAD].append(tool)
+        return [self._list_names(text, group) for text, group in groups.items() if group]
 
     def _list_names(self, text: str, tools: Iterable[Tool]) -> str:
         return text.format(names=", ".join(map(self.names.name_for, tools)))
@@ -477,27 +478,3 @@ def _shorten(text: str, max_chars: int, ellipsis_chars: int = 0) -> str:
 def _render_problems(name: str, problems: Iterable[str]) -> str:
     heading = prompts.INVALID_ARGUMENTS.format(name=name)
     return "\n".join([heading, *(f"- {problem}" for problem in problems)])
-
-
-def _parse_queries(arguments: Mapping[str, Any]) -> list[str]:
-    """Return the queries of a search: `query`, `queries`, or both, as a list or a text."""
-    several = arguments.get("queries")
-    values = [arguments.get("query"), *(several if isinstance(several, list) else [several])]
-    texts = (value.strip() for value in values if isinstance(value, str))
-    return list(dict.fromkeys(filter(None, texts)))
-
-
-def _parse_limit(arguments: Mapping[str, Any]) -> int:
-    limit = arguments.get("limit")
-    # The last condition excludes NaN.
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit != limit:
-        return DEFAULT_LIMIT
-    return int(min(max(limit, 1), MAX_LIMIT))
-
-
-def _parse_found_names(text: str) -> tuple[str, ...]:
-    """Return the names in the reply to a search; none if the text is something else, or was cut."""
-    try:
-        return tuple(str(entry["name"]) for entry in json.loads(text)["found"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return ()
