@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 FLAGS = [
@@ -22,6 +22,7 @@ FLAGS = [
     "--disable-sync",
 ]
 TIMEOUT_MS = 60_000
+expect.set_options(timeout=TIMEOUT_MS)
 
 
 @contextmanager
@@ -57,7 +58,7 @@ def watch_errors(page: Page) -> list[str]:
     page.on("pageerror", lambda error: errors.append(str(error)))
 
     def on_message(message: Any) -> None:
-        if message.type == "error" and "status of" not in message.text and "ERR_CONNECTION" not in message.text:
+        if message.type == "error" and "status of" not in message.text and "net::ERR_" not in message.text:
             errors.append(message.text)
 
     page.on("console", on_message)

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page
 
 from tests.console.browser import open_context, running_browser, watch_errors
+from tests.console.showcase import CATALOGS, write_showcase
 from tests.gateway.serving import GatewayProcess, running_gateway, wait_until
 
 
@@ -17,10 +20,18 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    """A gateway without keys that serves the demo tools."""
-    with running_gateway(tmp_path_factory.mktemp("console")) as gateway:
-        wait_until(lambda: gateway.servers()["demo"]["state"] == "started")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the gateway: toolcrib.json, and the tools of each server in `NAME.tools.json`."""
+    return tmp_path_factory.mktemp("console")
+
+
+@pytest.fixture(scope="package")
+def gateway(folder: Path) -> Iterator[GatewayProcess]:
+    """A gateway without keys: five small servers, and one that fails."""
+    config = write_showcase(folder)
+    with running_gateway(folder, "--config", str(config)) as gateway:
+        wait_until(lambda: all(gateway.servers()[name]["state"] == "started" for name in CATALOGS))
+        wait_until(lambda: gateway.servers()["warehouse"]["trouble"])
         yield gateway
 
 
@@ -32,3 +43,12 @@ def page(browser: Browser, gateway: GatewayProcess) -> Iterator[Page]:
         errors = watch_errors(page)
         yield page
         assert errors == []
+
+
+def edit_tools(folder: Path, server: str, **descriptions: str) -> None:
+    """Change the descriptions of tools; the server reads them at its next start."""
+    path = folder / f"{server}.tools.json"
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    for tool in spec["tools"]:
+        tool["description"] = descriptions.get(tool["name"], tool["description"])
+    path.write_text(json.dumps(spec), encoding="utf-8")

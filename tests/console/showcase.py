@@ -1,4 +1,4 @@
-"""A gateway as a small team would have it: four servers, two access profiles, and one server that fails."""
+"""A gateway as a small team would have it: five servers, two access profiles, and one server that fails."""
 
 from __future__ import annotations
 
@@ -181,7 +181,26 @@ MAIL = [
         limit=NUMBER,
     ),
 ]
-CATALOGS = {"github": GITHUB, "chat": CHAT, "calendar": CALENDAR, "mail": MAIL}
+WIKI = [
+    tool(
+        "search_pages",
+        "Search the pages of the wiki by words, author or space.",
+        READ,
+        query_=text("What to look for."),
+        limit=NUMBER,
+    ),
+    tool(
+        "create_page",
+        "Create a page in a space of the wiki.",
+        WRITE,
+        space_=text("The space."),
+        title_=text("The title."),
+        body=text("Markdown."),
+    ),
+    tool("export_page", "Export a page as a PDF file.", READ, page_=text("The page.")),
+    tool("move_page", "Move a page to another space.", WRITE, page_=text("The page."), space_=text("The new space.")),
+]
+CATALOGS = {"github": GITHUB, "chat": CHAT, "calendar": CALENDAR, "mail": MAIL, "wiki": WIKI}
 
 
 def write_catalog(folder: Path, name: str, tools: list[dict[str, Any]], **more: Any) -> dict[str, Any]:

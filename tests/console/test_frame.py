@@ -17,7 +17,7 @@ MAX_FIRST_PAINT_BYTES = 100_000
 def test_navigation_opens_every_page(page: Page) -> None:
     page.goto("/")
     for each in PAGES:
-        page.get_by_role("navigation").get_by_role("link", name=each.title, exact=True).click()
+        page.get_by_role("navigation").locator(f'.nav-link[href="{each.path}"]').click()
         expect(page).to_have_title(f"{each.title} · Toolcrib")
         expect(page.get_by_role("heading", level=1)).to_have_text(each.title)
         current = page.get_by_role("navigation").locator("[aria-current=page]")

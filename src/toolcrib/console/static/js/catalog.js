@@ -133,7 +133,7 @@ async function openTool(name) {
   detail.classList.add("is-loading");
   let content;
   try {
-    content = toolView(await get(`/api/tools/${encodeURIComponent(name)}`));
+    content = toolView(await get(`/api/tools/${encodeURIComponent(name)}`), () => setTimeout(() => openTool(name), 1_500));
   } catch (error) {
     content = [state("error", "This tool is not in the catalog", error.message)];
   }

@@ -3,6 +3,7 @@
 import { get, post, runAction, toast } from "./api.js";
 import { confirm } from "./dialog.js";
 import { sideBySide } from "./diff.js";
+import { deleteOverride, editOverride } from "./override-editor.js";
 import { fill, find, formatNumber, h, plural, state, timeAgo } from "./dom.js";
 import { poll } from "./events.js";
 
@@ -17,7 +18,7 @@ else fill(content, state("empty", "You cannot decide here", "Decisions need a ke
 async function refresh() {
   let reply;
   try {
-    reply = await get("/api/decisions");
+    reply = { ...(await get("/api/decisions")), ...(await get("/api/overrides")) };
   } catch (error) {
     if (!shown) fill(content, state("error", "The decisions could not be loaded", error.message));
     throw error;
@@ -28,7 +29,7 @@ async function refresh() {
   show(reply);
 }
 
-function show({ decisions, total }) {
+function show({ decisions, total, overrides }) {
   const waiting = decisions.filter((decision) => !decision.rejected);
   const rejected = decisions.filter((decision) => decision.rejected);
   const servers = Map.groupBy ? Map.groupBy(waiting, (each) => each.server) : group(waiting);
@@ -37,7 +38,30 @@ function show({ decisions, total }) {
     waiting.length ? null : state("empty", "Nothing waits for you", "A tool appears here when its server changes the definition, or when the scanner finds something suspicious."),
     [...servers].map(([server, items]) => renderServer(server, items)),
     rejected.length ? h("details.rejected", h("summary", plural(rejected.length, "rejected definition")), rejected.map(renderDecision)) : null,
+    overrides.length ? renderOverrides(overrides) : null,
     total > decisions.length ? h("p.muted", `${formatNumber(total - decisions.length)} more follow when these are decided.`) : null,
+  );
+}
+
+function renderOverrides(overrides) {
+  const act = (label, pattern, action) => {
+    const button = h("button.text-button", { type: "button", "aria-label": `${label} the override of ${pattern}` }, label);
+    button.addEventListener("click", () => runAction(button, async () => (await action(pattern)) && setTimeout(refresh, 1_500)));
+    return button;
+  };
+  return h(
+    "section.card.flush",
+    { "aria-label": "Overrides" },
+    h("div.card-head", h("h2", "Overrides"), h("span.muted", "Your own texts and parameters for models; pins and the scanner use those of the server.")),
+    h(
+      "div.table-scroll",
+      { tabindex: "0", role: "region", "aria-label": "List of overrides" },
+      h(
+        "table",
+        h("thead", h("tr", h("th", "Tool or pattern"), h("th", "Changes"), h("th", "Tools"), h("th", h("span.visually-hidden", "Actions")))),
+        h("tbody", overrides.map(({ pattern, changes, tools }) => h("tr", h("td.mono", pattern), h("td", changes.join(", ")), h("td.mono", tools.join(", ") || "none"), h("td.number", h("span.row", act("Edit", pattern, editOverride), act("Delete", pattern, deleteOverride)))))),
+      ),
+    ),
   );
 }
 

@@ -50,14 +50,14 @@ const toText = (value) => (value === undefined ? "" : typeof value === "string" 
 const MAX_MARKED_CHARS = 4_000;
 
 /** Return a table that shows two definitions side by side, with some quotes of the second marked. */
-export function sideBySide(before, after, quotes = []) {
+export function sideBySide(before, after, quotes = [], titles = ["Approved", "Now"]) {
   const changes = before ? listChanges(before, after) : Object.keys(after).map((path) => ({ path, before: undefined, after: after[path] }));
   return h(
     "div.table-scroll",
     { tabindex: "0", role: "region", "aria-label": "Before and after" },
     h(
       "table.side-by-side",
-      h("thead", h("tr", h("th", "Field"), before ? h("th", "Approved") : null, h("th", before ? "Now" : "Definition"))),
+      h("thead", h("tr", h("th", "Field"), before ? h("th", titles[0]) : null, h("th", before ? titles[1] : "Definition"))),
       h(
         "tbody",
         changes.map((change) => {

@@ -233,10 +233,10 @@ function renderReasons(reasons) {
   const meaning = reasons.filter((reason) => reason.field === "meaning").reduce((sum, reason) => sum + reason.share, 0);
   const words = reasons.filter((reason) => reason.field !== "meaning");
   const parts = [];
-  if (meaning) parts.push(h("span.reason", { dataset: { kind: "meaning" }, title: "Share of the score that comes from similar meaning" }, h("span.reason-field", "meaning"), formatPercent(meaning)));
+  if (meaning) parts.push(h("span.reason", { dataset: { kind: "meaning" }, title: "Share of the score that comes from similar meaning" }, h("span.reason-field", "meaning"), " ", formatPercent(meaning)));
   for (const reason of words.slice(0, 6)) {
     const name = FIELD_NAMES[reason.field] ?? reason.field.replaceAll("_", " ");
-    parts.push(h("span.reason", { title: `“${reason.term}” in the ${name}` }, h("span.reason-field", name), h("span.reason-term", reason.term), formatPercent(reason.share)));
+    parts.push(h("span.reason", { title: `“${reason.term}” in the ${name}` }, h("span.reason-field", name), " ", h("span.reason-term", reason.term), " ", formatPercent(reason.share)));
   }
   return h("div.reasons", parts);
 }

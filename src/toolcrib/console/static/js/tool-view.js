@@ -5,6 +5,7 @@ import { codeBlock } from "./copy.js";
 import { confirm } from "./dialog.js";
 import { renderDiff } from "./diff.js";
 import { fill, formatNumber, formatSeconds, h, longText, plural, timeAgo } from "./dom.js";
+import { editOverride } from "./override-editor.js";
 import { buildForm, parameterTable } from "./schema.js";
 
 const FORMS = [
@@ -15,8 +16,8 @@ const FORMS = [
 const IMAGE_TYPES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 const MAX_RESULT_CHARS = 20_000;
 
-/** Return the elements that show a tool of `/api/tools/{name}`. */
-export function toolView(tool) {
+/** Return the elements that show a tool of `/api/tools/{name}`. `onchange` is called after its override was saved. */
+export function toolView(tool, onchange = () => {}) {
   return [
     h(
       "header.detail-head",
@@ -26,6 +27,7 @@ export function toolView(tool) {
         h("a.badge", { href: `/servers?server=${encodeURIComponent(tool.server)}` }, tool.server),
         toolBadges(tool),
         h("span.muted", `${plural(tool.tokens, "token")} · called ${plural(tool.usage.calls, "time")}`),
+        document.body.dataset.fullAccess === "true" ? overrideButton(tool, onchange) : null,
       ),
     ),
     tool.findings.map((finding) =>
@@ -47,6 +49,12 @@ export function toolBadges(tool) {
     tool.flagged ? h("span.badge", { dataset: { kind: "bad" } }, "suspicious") : null,
     tool.tags.map((tag) => h("span.badge", tag)),
   ];
+}
+
+function overrideButton(tool, onchange) {
+  const button = h("button.text-button", { type: "button", title: "Other texts and parameters for models" }, "Edit what models see");
+  button.addEventListener("click", () => runAction(button, async () => (await editOverride(tool.originalName, tool)) && onchange()));
+  return button;
 }
 
 function section(title, ...content) {
