@@ -13,6 +13,7 @@ from mcp_types import METHOD_NOT_FOUND
 
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.token_count import count_tool_tokens, estimate_tokens
+from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import InvalidQuery, RequestFailed, ServerUnavailable, UnknownTool
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.server.meta_tools import FoundTool, render_tools
@@ -87,6 +88,8 @@ def _get_tool(call: ApiCall) -> dict[str, Any]:
     return {
         **_summarize_tool(entry),
         "remoteName": entry.remote_name,
+        # The name without an override, which is the key of an override.
+        "originalName": f"{entry.tool.server}{SERVER_SEPARATOR}{entry.remote_name}",
         "definition": definition,
         "forms": {form: {"text": text, "tokens": tokens[form]} for form, text in forms.items()},
         "findings": [asdict(finding) for finding in entry.findings],
