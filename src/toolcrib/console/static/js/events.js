@@ -1,12 +1,13 @@
 // Server-sent events with reconnects, and polling that pauses in hidden tabs.
 
-import { setConnected } from "./api.js";
+import { get, setConnected } from "./api.js";
 
 const MAX_DELAY_MS = 15_000;
 
 /**
  * Listen to a stream of events: `handlers` maps event names to functions that get the parsed data.
- * `path` may be a function, which is called for every connection. After an error it reconnects with a growing pause. Returns a function that stops it.
+ * `path` may be a function, which is called for every connection.
+ * After an error it reconnects with a growing pause. Returns a function that stops it.
  * `onopen` runs at every connection, so that a page can load what it missed.
  */
 export function listen(path, handlers, onopen) {
@@ -23,7 +24,10 @@ export function listen(path, handlers, onopen) {
       setConnected(false);
       source.close();
       clearTimeout(timer);
-      if (!isClosed) timer = setTimeout(connect, delay);
+      if (isClosed) return;
+      timer = setTimeout(connect, delay);
+      // A session that has ended leads to the login.
+      get("/api/session").catch(() => {});
       delay = Math.min(delay * 2, MAX_DELAY_MS);
     });
     for (const [name, handle] of Object.entries(handlers)) {
