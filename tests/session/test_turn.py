@@ -181,9 +181,17 @@ def test_deferred_tools_can_be_stubs_or_names() -> None:
     listed = ["search_tools", "help", "get_weather", "send_mail", "shop___refund"]
     assert _names(handler, begun) == listed
     assert handler.tools(begun)[2].input_schema == {"type": "object", "additionalProperties": True}
-    after = handler.handle_calls(begun, [_search("refund charge", limit=1)]).session
-    assert _names(handler, after) == ["search_tools", "help", "shop___refund", "get_weather", "send_mail"]
-    assert handler.tools(after)[2] == catalog["shop___refund"]
+    assert "listed here without their parameters" in handler.search_tool.description
+    after = handler.handle_calls(begun, [_search("get_weather", limit=1)]).session
+    assert _names(handler, after) == ["search_tools", "help", "send_mail", "shop___refund", "get_weather"]
+    assert handler.tools(after)[4] == catalog["get_weather"]
+    later = handler.handle_calls(after, [_search("shop___refund", limit=1)]).session
+    assert _names(handler, later)[-2:] == ["get_weather", "shop___refund"]
+    dispatching = replace(handler, style="dispatch")
+    started = dispatching.start_session()
+    searched = dispatching.handle_calls(started, [_search("get_weather", limit=1)]).session
+    assert dispatching.tools(searched) == dispatching.tools(started)
+    assert "by their names or through execute_dynamic_tool" in dispatching.search_tool.description
     by_name = Disclosure(Activation(tools=0), tier="name").plan(catalog)
     handler = TurnHandler(engine, by_name, names, allowed=lambda tool: tool.name != "odd")
     assert handler.search_tool.description.endswith("They are get_weather, send_mail, shop___refund.")

@@ -14,6 +14,15 @@ DISPATCH_DESCRIPTION: Final = (
     "the tools for it with their parameters. Call them through {execute}. Search before you say "
     "that something cannot be done."
 )
+STUB_DESCRIPTION: Final = (
+    "Load the parameters of tools. Some tools are listed here without their parameters: search for the exact name of "
+    "such a tool before you call it, or say what you want to do and this loads the tools for it."
+)
+STUB_DISPATCH_DESCRIPTION: Final = (
+    "Get the parameters of tools. Some tools are listed here without their parameters: search for the exact name of "
+    "such a tool before you call it, or say what you want to do and this returns the tools for it. Call them by their "
+    "names or through {execute}."
+)
 SOURCE_NAMES: Final = "They are {names}."
 SOURCES: Final = "There are, to be searched for:"
 MORE_SOURCES: Final = "- and {count} more"

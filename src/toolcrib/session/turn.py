@@ -157,11 +157,11 @@ class TurnHandler:
         return notes
 
     def tools(self, session: Session) -> tuple[Tool, ...]:
-        """Return the tools to send: the search tool, the session's tools, then stubs.
+        """Return the tools to send: the search tool, the pinned tools, stubs, then revealed tools.
 
-        The search tool comes first because it never changes. Stubs come last, so that a tool that
-        is revealed moves only within the part after the session's tools. Stubs that do not fit into
-        the budget are left out.
+        What never changes comes first, and revealed tools are appended, so that prompt caches keep
+        their prefix. In the style `dispatch` nothing changes. Stubs that do not fit into the budget
+        are left out.
         """
         visible = session.visible_tools(self.engine.catalog, self.is_allowed)
         ids = {tool.id for tool in visible} if self._stubs else ()
@@ -169,7 +169,12 @@ class TurnHandler:
         if stubs and session.budget_tokens is not None:
             used = replace(session, reserved_tokens=session.reserved_tokens + session.unpinned_tokens)
             stubs = used.select_fitting(stubs, self.count)
-        return (*self.own_tools, *visible, *stubs)
+        if not stubs:
+            return (*self.own_tools, *visible)
+        pinned_ids = {tool.id for tool in self.plan.visible_tools}
+        pinned = [tool for tool in visible if tool.id in pinned_ids]
+        revealed = [tool for tool in visible if tool.id not in pinned_ids]
+        return (*self.own_tools, *pinned, *stubs, *revealed)
 
     @cached_property
     def own_tools(self) -> tuple[Tool, ...]:
@@ -182,9 +187,10 @@ class TurnHandler:
     def search_tool(self) -> Tool:
         """The tool that finds the others."""
         execute = self._free_name(self.execute_name)
-        description = prompts.SEARCH_DESCRIPTION
-        if self._is_dispatch:
-            description = prompts.DISPATCH_DESCRIPTION.format(execute=execute)
+        reveal, dispatch = prompts.SEARCH_DESCRIPTION, prompts.DISPATCH_DESCRIPTION
+        if self.plan.tier == "stub":
+            reveal, dispatch = prompts.STUB_DESCRIPTION, prompts.STUB_DISPATCH_DESCRIPTION
+        description = dispatch.format(execute=execute) if self._is_dispatch else reveal
         limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=DEFAULT_LIMIT)
         texts = {"type": "array", "items": {"type": "string"}}
         return Tool(
