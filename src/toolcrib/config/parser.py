@@ -205,7 +205,7 @@ def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) ->
             raise InvalidSetting((*path, number), "is the same as another key; remove one")
         hashes.add(api_key.hash)
         # The LLM gateway knows a caller only by the name of the key.
-        own = (api_key.tool_search, api_key.exposure)
+        own = (api_key.tool_search, api_key.exposure, api_key.tokens_per_day, api_key.requests_per_day)
         if llm_settings.setdefault(api_key.name, own) != own:
             reason = "has the name of another key but other settings for LLMs; give it its own name"
             raise InvalidSetting((*path, number), reason)
@@ -229,12 +229,15 @@ def _read_api_key(auth: ConfigSection, value: object, path: JsonPath, profiles: 
     if "key" in section.members:
         secret = _check_key(entry.key, (*path, "key"))
         api_key = ApiKey.from_secret(secret, entry.profile, name, entry.tool_search)
-        return replace(api_key, exposure=exposure)
-    match = _KEY_HASH.fullmatch(entry.hash)
-    if match is None:
-        reason = "must be the SHA-256 of a key, 64 hexadecimal digits"
-        raise InvalidSetting((*path, "hash"), reason)
-    return ApiKey(match[1].lower(), entry.profile, name, entry.tool_search, exposure)
+    else:
+        match = _KEY_HASH.fullmatch(entry.hash)
+        if match is None:
+            reason = "must be the SHA-256 of a key, 64 hexadecimal digits"
+            raise InvalidSetting((*path, "hash"), reason)
+        api_key = ApiKey(match[1].lower(), entry.profile, name, entry.tool_search)
+    return replace(
+        api_key, exposure=exposure, tokens_per_day=entry.tokens_per_day, requests_per_day=entry.requests_per_day
+    )
 
 
 def _check_key(secret: str, path: JsonPath) -> str:

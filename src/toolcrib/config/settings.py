@@ -169,6 +169,12 @@ class ApiKeyEntry:
     threshold_tokens: int | None = setting(
         None, "Overrides `thresholdTokens` of the LLM upstream; null leaves it.", 0, 100 * _MILLION
     )
+    tokens_per_day: int | None = setting(
+        None, "LLM tokens, in and out, that the key may use on a day in UTC; null for no limit.", 0, 10**12
+    )
+    requests_per_day: int | None = setting(
+        None, "LLM requests that the key may send on a day in UTC; null for no limit.", 0, 10**12
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +197,8 @@ class ApiKey:
     name: str = ""
     tool_search: LlmSearchSwitch | None = None
     exposure: LlmKeyExposure = LlmKeyExposure()
+    tokens_per_day: int | None = None
+    requests_per_day: int | None = None
 
     @classmethod
     def from_secret(

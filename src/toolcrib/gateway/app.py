@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from toolcrib.gateway.keys import KeyRing
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
 from toolcrib.gateway.llm.routes import build_llm_routes
+from toolcrib.gateway.llm.usage import UsageMeter
 from toolcrib.gateway.login import LoginApi
 from toolcrib.gateway.mcp.admin.access_api import add_access_routes
 from toolcrib.gateway.mcp.admin.activity_api import add_activity_routes
@@ -40,6 +41,7 @@ from toolcrib.gateway.metrics import CONTENT_TYPE, MetricsRegistry
 from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.gateway.openapi import load_openapi
 from toolcrib.hub.hub import Hub
+from toolcrib.storage.llm_usage import LlmUsage
 
 
 def build_http_app(
@@ -107,11 +109,14 @@ def _build_starlette_app(
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
     gateway_metrics = GatewayMetrics(metrics)
+    meter = UsageMeter(hub.store, _build_token_counter(metrics))
+    audit.before_flush.append(meter.flush)
     llm_gateway = LlmGateway(
         lambda: hub.config.llm_gateway,
         get_keys=keys.get_keys,
         max_body_bytes=hub.config.http.max_body_bytes,
         on_request=_build_request_counter(hub, metrics),
+        meter=meter,
     )
 
     @asynccontextmanager
@@ -185,6 +190,19 @@ def _build_request_counter(hub: Hub, metrics: MetricsRegistry) -> OnRequest:
         if headers.treatment in ("search", "transparent"):
             tokens.add(headers.saved_tokens, upstream=headers.upstream)
             hub.add_counts(model_requests=1, model_tokens_saved=headers.saved_tokens)
+
+    return count
+
+
+def _build_token_counter(metrics: MetricsRegistry) -> Callable[[LlmUsage], None]:
+    """Return a function that counts the tokens of LLM requests in the metrics."""
+    requests = metrics.counter("toolcrib_llm_requests_total", "Requests to LLMs by key and model.", "key", "model")
+    tokens = metrics.counter("toolcrib_llm_tokens_total", "Tokens by key, model and kind.", "key", "model", "kind")
+
+    def count(usage: LlmUsage) -> None:
+        requests.add(key=usage.key, model=usage.model)
+        for kind in ("input", "output", "cached", "saved"):
+            tokens.add(getattr(usage, f"{kind}_tokens"), kind=kind, key=usage.key, model=usage.model)
 
     return count
 

@@ -176,6 +176,12 @@ def _print_status(status: Mapping[str, Any]) -> None:
         requests = format_count(counts["model_requests"], "request")
         saved = _format_savings(counts.get("model_tokens_saved", 0))
         click.secho(f"{requests} with deferred tools saved LLM clients {saved}.", bold=True)
+    # Gateways before 0.3 do not have it.
+    today = stats.get("llm_today")
+    if isinstance(today, Mapping) and today.get("requests"):
+        requests = format_count(today["requests"], "request")
+        tokens = f"{format_count(today.get('input_tokens', 0), 'token')} in ({today.get('cached_tokens', 0):,} cached)"
+        click.echo(f"LLMs today: {requests}, {tokens}, {format_count(today.get('output_tokens', 0), 'token')} out.")
 
 
 def _print_server(server: Mapping[str, Any], name_columns: int) -> None:

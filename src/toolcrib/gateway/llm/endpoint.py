@@ -16,6 +16,7 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.exposure import ExposurePlan
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.usage import BudgetExceeded
 from toolcrib.gateway.logs import request_id
 
 MAX_BODY_BYTES: Final = 32 << 20
@@ -132,6 +133,8 @@ class HttpExchange:
         # The number of models of an alias that have failed.
         self.failed_models = 0
         self.has_started = False
+        # The status of the response; 0 before it has started.
+        self.status = 0
         # Sent whenever the stream was silent for `PING_SECONDS`, unless empty.
         self.ping = b""
         self._send = send
@@ -210,6 +213,7 @@ class HttpExchange:
 
     async def _send_head(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         self.has_started = True
+        self.status = status
         encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
@@ -294,6 +298,9 @@ class LlmEndpoint:
         if not exchange.has_started:
             # `request-id` is Anthropic's name; the middleware adds OpenAI's, `x-request-id`.
             headers = [("content-type", "application/json"), ("request-id", request_id.get())]
+            if isinstance(error, BudgetExceeded):
+                # Official clients would otherwise try again at once.
+                headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", "false")]
             await exchange.send_response(error.status, headers, body)
             return
         await exchange.write(format_event("error", body))

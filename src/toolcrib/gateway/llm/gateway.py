@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
@@ -37,7 +37,9 @@ from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
+from toolcrib.gateway.llm.tracing import describe_response, trace_request
 from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
+from toolcrib.gateway.llm.usage import TokenCounts, UsageMeter, UsageReader
 from toolcrib.session.hosted_search import Provider, find_hosting_provider
 
 # An entry of the memory is a turn with searches, not a conversation.
@@ -111,6 +113,13 @@ class LlmRequest:
         return self.switch == "auto" and find_hosting_provider(self.model) == provider
 
 
+@dataclass(slots=True)
+class RequestMeasurement:
+    """The tokens of a request, which are known at its end."""
+
+    counts: TokenCounts = field(default_factory=TokenCounts)
+
+
 class LlmGateway:
     """The LLM gateway. It can be used between `open` and `close`."""
 
@@ -121,6 +130,7 @@ class LlmGateway:
         get_keys: Callable[[], Sequence[ApiKey]] = tuple,
         max_body_bytes: int = MAX_BODY_BYTES,
         on_request: OnRequest | None = None,
+        meter: UsageMeter | None = None,
     ) -> None:
         """Create a gateway. A function in place of the settings is called for every request."""
         self._get_settings = partial(_return, settings) if isinstance(settings, LlmGatewayConfig) else settings
@@ -130,6 +140,7 @@ class LlmGateway:
         self._indexes: ToolIndexCache[ToolIndex] = ToolIndexCache(self.settings.engine_cache)
         self._get_keys = get_keys
         self._on_request = on_request
+        self._meter = meter or UsageMeter()
         self._search_threads = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
         self._prepare_thread = ThreadPoolExecutor(1, "toolcrib-prepare")
@@ -154,6 +165,7 @@ class LlmGateway:
         return await self.run_for_request(exchange, partial(self._read_request, exchange, api))
 
     def _read_request(self, exchange: HttpExchange, api: LlmApi) -> LlmRequest:
+        self.check_budget(exchange)
         body = parse_request_body(exchange.body)
         exchange.model = exchange.model or str(body.get("model", ""))
         upstream, sent_model, has_fallback = self.upstreams.find_route(api, exchange.model, exchange.failed_models)
@@ -239,6 +251,25 @@ class LlmGateway:
         name = getattr(exchange.principal, "name", "")
         return next((key for key in self._get_keys() if key.name == name), None)
 
+    def check_budget(self, exchange: HttpExchange) -> None:
+        """Refuse a request if its key has used the requests or tokens of today."""
+        if key := self._find_key(exchange):
+            self._meter.check_budget(key)
+
+    @contextmanager
+    def measure_request(self, request: LlmRequest, headers: ResponseHeaders) -> Iterator[RequestMeasurement]:
+        """Record the tokens of a request, which the caller sets, and trace it."""
+        exchange, measurement = request.exchange, RequestMeasurement()
+        with trace_request(request.upstream, request.model, exchange.headers) as span:
+            try:
+                yield measurement
+            finally:
+                # A request without a response is sent again, or its error is counted by the client.
+                if exchange.has_started:
+                    describe_response(span, exchange.status, measurement.counts, headers.saved_tokens)
+                    name = getattr(exchange.principal, "name", "")
+                    self._meter.record(name, request.model, measurement.counts, headers.saved_tokens)
+
     def check_tool_count(self, request: LlmRequest) -> None:
         """Refuse a request with more tools than the limit."""
         count, limit = len(request.tool_entries), self.settings.max_tools
@@ -274,7 +305,7 @@ class LlmGateway:
         raise RequestFailed(f"{UPSTREAM_HEADER}: there is no upstream {name[:100]!r}; the upstreams are {names}", 404)
 
     async def send_request(
-        self, request: LlmRequest, body: bytes, *, retry_transient: bool = False, keep_encoding: bool = False
+        self, request: LlmRequest, body: bytes, *, retry_transient: bool = False
     ) -> UpstreamResponse:
         """Send a request of a client with this body to its upstream.
 
@@ -283,9 +314,7 @@ class LlmGateway:
         exchange = request.exchange
         can_fall_back = request.has_fallback and not exchange.has_started
         try:
-            response = await self._send(
-                exchange, request.upstream, body, retry_transient=retry_transient, keep_encoding=keep_encoding
-            )
+            response = await self._send(exchange, request.upstream, body, retry_transient=retry_transient)
         except RequestFailed as error:
             if can_fall_back and error.status in TRANSIENT_STATUSES:
                 raise TryNextModel(str(error), error.status) from error
@@ -296,15 +325,20 @@ class LlmGateway:
         return response
 
     async def _send(
-        self, exchange: HttpExchange, upstream: LlmUpstreamConfig, body: bytes, *, target: str = "", **options: bool
+        self,
+        exchange: HttpExchange,
+        upstream: LlmUpstreamConfig,
+        body: bytes,
+        *,
+        target: str = "",
+        retry_transient: bool = False,
     ) -> UpstreamResponse:
-        keep_encoding = options.pop("keep_encoding", False)
         headers = exchange.headers
         if exchange.failed_models:
             # The client's key is for the first model of the alias.
             headers = [(name, value) for name, value in headers if name not in CREDENTIAL_HEADERS]
-        sent = ClientRequest(exchange.method, target or exchange.target, headers, body, keep_encoding)
-        return await self.upstreams.send_for_client(upstream, sent, **options)
+        sent = ClientRequest(exchange.method, target or exchange.target, headers, body)
+        return await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
 
     async def forward_request(
         self,
@@ -318,42 +352,56 @@ class LlmGateway:
         if plan is not None:
             _log.info("%s: all tools sent, %s", request.upstream.name, plan.reason)
         self.report_request(headers)
-        response = await self.send_request(request, request.exchange.body, keep_encoding=observer is None)
-        await self._forward_response(request.exchange, response, headers, observer)
+        with self.measure_request(request, headers) as measurement:
+            response = await self.send_request(request, request.exchange.body)
+            usage = UsageReader()
+            try:
+                await self._forward_response(request.exchange, response, headers, usage, observer)
+            finally:
+                measurement.counts = usage.count_tokens(len(request.exchange.body))
 
     async def forward(self, exchange: HttpExchange, upstream: LlmUpstreamConfig, *, target: str = "") -> None:
-        """Forward a request without a model to an upstream, and its response to the client, byte for byte.
+        """Forward a request to another path than those of the models, and its response, byte for byte.
 
         `target` replaces the path.
         """
+        self.check_budget(exchange)
         headers = ResponseHeaders(upstream.name, "off")
         self.report_request(headers)
-        response = await self._send(exchange, upstream, exchange.body, target=target, keep_encoding=True)
-        await self._forward_response(exchange, response, headers, None)
+        usage = UsageReader()
+        response = await self._send(exchange, upstream, exchange.body, target=target)
+        try:
+            await self._forward_response(exchange, response, headers, usage, None)
+        finally:
+            if exchange.method == "POST":
+                name = getattr(exchange.principal, "name", "")
+                self._meter.record(name, exchange.model or exchange.path, usage.count_tokens(len(exchange.body)))
 
     async def _forward_response(
         self,
         exchange: HttpExchange,
         response: UpstreamResponse,
         added_headers: ResponseHeaders,
+        usage: UsageReader,
         observer: ResponseObserver | None,
     ) -> None:
-        """Forward a response byte for byte. An `observer` sees it, and it is not compressed then."""
+        """Forward a response byte for byte. The gateway has asked the upstream not to compress it."""
         try:
+            # Events are decoded if possible, because their ends are only visible in decoded bytes.
+            keep_encoding = not (response.is_event_stream and response.is_decodable)
+            headers = [*response.forwarded_headers(keep_encoding=keep_encoding), *added_headers.render()]
             if not response.is_event_stream:
                 pieces = []
                 while piece := await response.read_raw_chunk():
                     pieces.append(piece)
                 body = b"".join(pieces)
-                if observer and response.is_success:
-                    observer(body)
-                headers = [*response.forwarded_headers(keep_encoding=True), *added_headers.render()]
+                if response.is_success:
+                    usage.read_body(body)
+                    if observer:
+                        observer(body)
                 await exchange.send_response(response.status, headers, body)
                 return
-            # Decoded if possible, because the ends of events are only visible in decoded bytes.
-            keep_encoding = not response.is_decodable
-            headers = response.forwarded_headers(keep_encoding=keep_encoding)
-            await exchange.start_response(response.status, [*headers, *added_headers.render()])
+            await exchange.start_response(response.status, headers)
             if keep_encoding:
                 while piece := await response.read_raw_chunk():
                     await exchange.write(piece)
@@ -361,6 +409,7 @@ class LlmGateway:
                 buffer = EventBuffer()
                 while chunk := await response.read_chunk():
                     if events := buffer.push_chunk(chunk):
+                        usage.read_events(events)
                         if observer:
                             observer(events)
                         await exchange.write(events)

@@ -21,6 +21,7 @@ from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
 from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.usage import parse_usage
 
 Body = dict[str, Any]
 Result = TypeVar("Result")
@@ -168,7 +169,11 @@ async def answer_request(
     headers = build_response_headers(request, rewriter)
     gateway.report_request(headers)
     loop = _SearchLoop(gateway, request, rewriter, headers)
-    is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
+    with gateway.measure_request(request, headers) as measurement:
+        try:
+            is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
+        finally:
+            measurement.counts = parse_usage(rewriter.usage)
     if is_answered:
         _log.info(
             "%s, %s: %d of %d tools sent, about %d tokens saved, %d searches in %d more rounds; %s: %s",

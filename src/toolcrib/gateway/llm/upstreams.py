@@ -51,8 +51,6 @@ class ClientRequest:
     target: str
     headers: HeaderList
     body: bytes = b""
-    # Whether the client chooses the encoding of the response.
-    keep_encoding: bool = False
 
 
 class LlmUpstreams:
@@ -118,7 +116,7 @@ class LlmUpstreams:
         keys = self._key_pauses.sort_keys(upstream)
         target = adapt_target(upstream, request.target)
         for number, key in enumerate(keys, start=1):
-            headers = build_upstream_headers(upstream, request.headers, key=key, keep_encoding=request.keep_encoding)
+            headers = build_upstream_headers(upstream, request.headers, key=key)
             response = await self.send(
                 upstream, request.method, target, headers, request.body, retry_transient=retry_transient
             )
@@ -206,21 +204,16 @@ def adapt_target(upstream: LlmUpstreamConfig, target: str) -> str:
 
 
 def build_upstream_headers(
-    upstream: LlmUpstreamConfig, headers: Iterable[tuple[str, str]], *, key: str = "", keep_encoding: bool = False
+    upstream: LlmUpstreamConfig, headers: Iterable[tuple[str, str]], *, key: str = ""
 ) -> HeaderList:
-    """Return a client's headers as they are sent to an upstream, with `key` in place of the client's key.
-
-    `keep_encoding` lets the client choose the encoding of the response.
-    """
+    """Return a client's headers as they are sent to an upstream, with `key` in place of the client's key."""
     sent = list(headers)
-    own = {name.lower(): value for name, value in upstream.headers.items()}
+    # The gateway reads responses, so they must not be compressed.
+    own = {"accept-encoding": "identity", **{name.lower(): value for name, value in upstream.headers.items()}}
     removed = HOP_BY_HOP_HEADERS | _BROWSER_HEADERS | own.keys()
     if key:
         removed |= CREDENTIAL_HEADERS
         own = _build_key_headers(upstream, key, {name for name, _ in sent}) | own
-    if not keep_encoding or all(name != "accept-encoding" for name, _ in sent):
-        removed |= {"accept-encoding"}
-        own["accept-encoding"] = "identity"
     forwarded = [(name, value) for name, value in sent if name not in removed and not name.startswith(_OWN_PREFIX)]
     return forwarded + list(own.items())
 

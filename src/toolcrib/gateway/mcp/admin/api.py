@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 from toolcrib.core.token_count import count_tool_tokens
@@ -62,8 +63,17 @@ def collect_stats(router: McpRouter, view: AccessView) -> dict[str, Any]:
         "tokens": view.total_tokens,
         "sessions": router.client_count,
         "counts": router.hub.get_stats(),
+        "llm_today": {} if view.profile.name else _sum_llm_usage(router),
         "notices": _list_notices(router, view),
     }
+
+
+def _sum_llm_usage(router: McpRouter) -> dict[str, int]:
+    """Return the requests and tokens of all LLM requests of today, in UTC."""
+    router.audit.flush()
+    usage = router.hub.store.list_llm_usage(datetime.now(UTC).strftime("%Y-%m-%d"))
+    names = ("requests", "input_tokens", "output_tokens", "cached_tokens", "saved_tokens")
+    return {name: sum(getattr(each, name) for each in usage) for name in names}
 
 
 def list_problems(router: McpRouter, view: AccessView) -> list[str]:

@@ -1,0 +1,245 @@
+"""Token usage of LLM requests: read it from responses, add it up per day, key and model, and limit it."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from threading import Lock
+from typing import Any, Final, NamedTuple, Protocol
+
+from toolcrib.adapters.plain_json import dict_or_empty
+from toolcrib.config.settings import ApiKey
+from toolcrib.errors import InvalidStore, RequestFailed
+from toolcrib.gateway.llm.json_body import parse_upstream_body
+from toolcrib.storage.llm_usage import LlmUsage
+
+MAX_NAME_CHARS: Final = 200
+# Rows that are not written yet; further names of models count as one.
+MAX_UNWRITTEN_ROWS: Final = 10_000
+MAX_TOKENS_PER_REQUEST: Final = 10**12
+# How often to read what other processes have written.
+READ_SECONDS: Final = 5.0
+
+_OTHER: Final = "other"
+_CHARS_PER_TOKEN: Final = 4
+# A usage that is null is not worth parsing an event for.
+_USAGE: Final = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{')
+_DATA: Final = b"data:"
+_log = logging.getLogger(__name__)
+
+
+class TokenCounts(NamedTuple):
+    """The tokens of a request. `input` includes `cached`."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+
+
+def parse_usage(report: object) -> TokenCounts:
+    """Return the tokens of a usage report of any API."""
+    usage = dict_or_empty(report)
+
+    def get(*path: str) -> int:
+        value: Any = usage
+        for name in path:
+            value = dict_or_empty(value).get(name)
+        is_count = isinstance(value, int) and not isinstance(value, bool)
+        return max(0, min(value, MAX_TOKENS_PER_REQUEST)) if is_count else 0
+
+    if "promptTokenCount" in usage:
+        output = get("candidatesTokenCount") + get("thoughtsTokenCount")
+        return TokenCounts(get("promptTokenCount"), output, get("cachedContentTokenCount"))
+    if "prompt_tokens" in usage:
+        return TokenCounts(
+            get("prompt_tokens"), get("completion_tokens"), get("prompt_tokens_details", "cached_tokens")
+        )
+    # Anthropic counts tokens that the cache has read or stored separately, OpenAI does not.
+    cached = get("cache_read_input_tokens")
+    total = get("input_tokens") + cached + get("cache_creation_input_tokens")
+    return TokenCounts(total, get("output_tokens"), cached or get("input_tokens_details", "cached_tokens"))
+
+
+class UsageReader:
+    """Reads the usage from the pieces of a response that is forwarded."""
+
+    def __init__(self) -> None:
+        self._report: dict[str, Any] = {}
+        self._events = 0
+
+    def read_body(self, body: bytes) -> None:
+        """Read the usage of a whole response."""
+        if _USAGE.search(body):
+            self._add(body)
+
+    def read_events(self, events: bytes) -> None:
+        """Read the usage of some complete events of a stream."""
+        self._events += events.count(_DATA)
+        if _USAGE.search(events):
+            for line in events.splitlines():
+                if line.startswith(_DATA) and _USAGE.search(line):
+                    self._add(line[len(_DATA) :])
+
+    def count_tokens(self, request_bytes: int) -> TokenCounts:
+        """Return the reported tokens. A stream without a report is estimated, with a token per event."""
+        if self._report or not self._events:
+            return parse_usage(self._report)
+        return TokenCounts(request_bytes // _CHARS_PER_TOKEN, self._events)
+
+    def _add(self, data: bytes) -> None:
+        try:
+            body = parse_upstream_body(data.strip())
+        except RequestFailed:
+            return
+        for part in (body.get("message"), body.get("response"), body):
+            holder = dict_or_empty(part)
+            report = dict_or_empty(holder.get("usage") or holder.get("usageMetadata"))
+            self._report |= {name: value for name, value in report.items() if value is not None}
+
+
+class UsageStore(Protocol):
+    """The part of a store that keeps token usage."""
+
+    def add_llm_usage(self, rows: Iterable[LlmUsage]) -> None:
+        """Add requests and tokens to the rows of their day, key and model."""
+
+    def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
+        """Return the usage from a day on, sorted by day, key and model."""
+
+
+class BudgetExceeded(RequestFailed):
+    """A key has used its budget for today."""
+
+    def __init__(self, message: str, retry_after_seconds: int) -> None:
+        super().__init__(message, 429, code="budget_exceeded")
+        self.retry_after_seconds = retry_after_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class KeyTotals:
+    """What a key has used today, in all processes that share the store."""
+
+    requests: int = 0
+    tokens: int = 0
+
+
+class UsageMeter:
+    """Adds up the usage, writes it to a store on `flush`, and checks the budgets of keys. Thread-safe."""
+
+    def __init__(self, store: UsageStore | None = None, on_record: Callable[[LlmUsage], None] | None = None) -> None:
+        self._store = store
+        self._on_record = on_record
+        self._lock = Lock()
+        self._unwritten: dict[tuple[str, str, str], LlmUsage] = {}
+        self._today = _format_day(_now())
+        self._stored_totals: dict[str, KeyTotals] = {}
+        self._next_read = 0.0
+        self._read_totals()
+
+    def record(self, key: str, model: str, counts: TokenCounts, saved_tokens: int = 0) -> None:
+        """Add a request."""
+        day = _format_day(_now())
+        usage = LlmUsage(day, _clean(key), _clean(model), 1, *counts, max(0, saved_tokens))
+        with self._lock:
+            self._add(usage)
+        if self._on_record is not None:
+            self._on_record(usage)
+
+    def check_budget(self, key: ApiKey) -> None:
+        """Raise `BudgetExceeded` if a key has used the requests or tokens of a day."""
+        if key.requests_per_day is None and key.tokens_per_day is None:
+            return
+        now = _now()
+        totals = self._get_totals(_clean(key.name), _format_day(now))
+        for used, budget, what in (
+            (totals.requests, key.requests_per_day, "requests"),
+            (totals.tokens, key.tokens_per_day, "tokens"),
+        ):
+            if budget is not None and used >= budget:
+                midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
+                seconds = int((midnight - now).total_seconds()) + 1
+                raise BudgetExceeded(
+                    f"the key {key.name!r} has used {used:,} of its {budget:,} {what} for today; its budget is "
+                    f"renewed at 00:00 UTC, in {seconds // 3600} h {seconds % 3600 // 60} min",
+                    seconds,
+                )
+
+    def flush(self) -> None:
+        """Write the usage to the store, and read what other processes have written."""
+        if self._store is None:
+            return
+        with self._lock:
+            rows, self._unwritten = list(self._unwritten.values()), {}
+        try:
+            if rows:
+                self._store.add_llm_usage(rows)
+                rows = []
+            elif time.monotonic() < self._next_read:
+                return
+            self._read_totals()
+        except InvalidStore as error:
+            _log.warning("the token usage is written later: %s", error)
+            with self._lock:
+                for row in rows:
+                    self._add(row)
+
+    def _add(self, usage: LlmUsage) -> None:
+        if (usage.day, usage.key, usage.model) not in self._unwritten and len(self._unwritten) >= MAX_UNWRITTEN_ROWS:
+            usage = replace(usage, model=_OTHER)
+        place = (usage.day, usage.key, usage.model)
+        self._unwritten[place] = _sum_rows(self._unwritten.get(place, LlmUsage(*place)), usage)
+
+    def _get_totals(self, key: str, day: str) -> KeyTotals:
+        with self._lock:
+            stored = self._stored_totals.get(key, KeyTotals()) if self._today == day else KeyTotals()
+            rows = [row for row in self._unwritten.values() if (row.day, row.key) == (day, key)]
+        return _add_totals(stored, rows)
+
+    def _read_totals(self) -> None:
+        if self._store is None:
+            return
+        self._next_read = time.monotonic() + READ_SECONDS
+        today = _format_day(_now())
+        by_key: dict[str, list[LlmUsage]] = {}
+        for row in self._store.list_llm_usage(today):
+            by_key.setdefault(row.key, []).append(row)
+        totals = {key: _add_totals(KeyTotals(), rows) for key, rows in by_key.items()}
+        with self._lock:
+            self._today, self._stored_totals = today, totals
+
+
+def _sum_rows(left: LlmUsage, right: LlmUsage) -> LlmUsage:
+    return LlmUsage(
+        left.day,
+        left.key,
+        left.model,
+        left.requests + right.requests,
+        left.input_tokens + right.input_tokens,
+        left.output_tokens + right.output_tokens,
+        left.cached_tokens + right.cached_tokens,
+        left.saved_tokens + right.saved_tokens,
+    )
+
+
+def _add_totals(totals: KeyTotals, rows: Iterable[LlmUsage]) -> KeyTotals:
+    for row in rows:
+        tokens = totals.tokens + row.input_tokens + row.output_tokens
+        totals = KeyTotals(totals.requests + row.requests, tokens)
+    return totals
+
+
+def _clean(name: str) -> str:
+    """Return a name that is short and can be stored."""
+    return name[:MAX_NAME_CHARS].encode("utf-8", "replace").decode().replace("\0", "?")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _format_day(at: datetime) -> str:
+    return at.strftime("%Y-%m-%d")
