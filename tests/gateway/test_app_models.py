@@ -161,7 +161,7 @@ def test_saved_tokens_are_in_the_metrics_and_the_status(gateway: GatewayProcess,
     assert "with deferred tools saved LLM clients about" in done.stdout
     assert "LLMs today: " in done.stdout
     usage = gateway.request("/api/llm", ADMIN).json
-    assert [each["key"] for each in usage["keys"]][0] == "admin"
+    assert usage["keys"][0]["key"] == "admin"
     assert usage["total"]["input_tokens"] > 0 and usage["total"]["saved_tokens"] >= saved
     assert float(figures['toolcrib_llm_tokens_total{key="admin",kind="input",model="m"}']) > 0
 
