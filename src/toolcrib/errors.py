@@ -16,6 +16,7 @@
     │   ├── ToolDisabled     … because the tool is disabled
     │   ├── CallRefused      … because a hook refused it, or too many calls are running
     │   ├── CallTimeout      … because it took too long
+    │   ├── ScriptFailed     … because the script of code mode failed
     │   └── ToolFailed       … because the function raised an exception, its `__cause__`
     ├── AgentUnfinished      an agent stopped before its task was done
     ├── RequestFailed        the LLM gateway answers a request with an error
@@ -105,6 +106,10 @@ class CallRefused(CallError):
 
 class CallTimeout(CallError):
     """A call took too long."""
+
+
+class ScriptFailed(CallError):
+    """A script of code mode failed, or exceeded a limit."""
 
 
 class ToolFailed(CallError):

@@ -208,7 +208,7 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ({"mcpServer": {}}, 'mcpServer: unknown key; did you mean "mcpServers"?'),
         ({"tool_search": {}}, 'tool_search: unknown key; did you mean "toolSearch"?'),
         ({"toolSearch": {"maxToolLimit": 5}}, 'toolSearch.maxToolLimit: unknown key; did you mean "maxToolsLimit"?'),
-        ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: changed, inheritEnv, new, scan"),
+        ({"safety": {"xyzzy": 5}}, "safety.xyzzy: unknown key; known: ask, changed, inheritEnv, new, scan"),
         ({"models": {"openai": {}, "fast": "opena/gpt-5"}}, 'models.fast: unknown upstream; did you mean "openai"?'),
         (
             {"models": {"openai": {}, "fast": ["openai/a", "gpt-5"]}},

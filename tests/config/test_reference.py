@@ -15,6 +15,7 @@ from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS
 from toolcrib.config.settings import (
     AccessProfile,
     AuditConfig,
+    CodeModeConfig,
     EmbeddingConfig,
     GatewayConfig,
     HttpConfig,
@@ -43,6 +44,7 @@ _PARTS = {
         EmbeddingConfig,
         AuditConfig,
         ResultsConfig,
+        CodeModeConfig,
         ToolOverride,
     )
 }

@@ -15,6 +15,7 @@ from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
 from toolcrib.config.settings import (
     AccessProfile,
     AuditConfig,
+    CodeModeConfig,
     HttpConfig,
     LlmGatewayConfig,
     LlmUpstreamConfig,
@@ -37,6 +38,7 @@ _PARTS: dict[type, tuple[str | int, ...]] = {
     HttpConfig: ("http",),
     AuditConfig: ("audit",),
     ResultsConfig: ("results",),
+    CodeModeConfig: ("codeMode",),
     ToolOverride: ("overrides", "additionalProperties"),
 }
 

@@ -25,6 +25,7 @@ from toolcrib.config.settings import (
     ApiKeyEntry,
     AuditConfig,
     AuthConfig,
+    CodeModeConfig,
     EmbeddingConfig,
     GatewayConfig,
     HttpConfig,
@@ -61,6 +62,7 @@ KNOWN_KEYS = (
     "audit",
     "results",
     "overrides",
+    "codeMode",
 )
 # Keys of other programs, and the reference to the schema that editors use.
 FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
@@ -114,6 +116,7 @@ def _read_config(root: ConfigSection, path: Path | None) -> GatewayConfig:
         audit=AuditConfig(**root.child("audit").read_settings(AuditConfig)),
         results=ResultsConfig(**root.child("results").read_settings(ResultsConfig)),
         overrides=_read_overrides(root.child("overrides")),
+        code_mode=CodeModeConfig(**root.child("codeMode").read_settings(CodeModeConfig)),
         path=path,
         notes=tuple(notes),
         **_read_store(root),

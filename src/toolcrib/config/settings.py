@@ -296,6 +296,17 @@ class ToolOverride:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeModeConfig:
+    """The tool `run_code`, with which a model calls tools in a Python script."""
+
+    enabled: bool = setting(False, "Whether to list `run_code`. It needs the extra `code`.")
+    max_seconds: float = setting(10.0, "The computing time of a script, without the calls.", 0.1, 600)
+    total_seconds: float = setting(300.0, "The time of a script with its calls, without approvals.", 1, 3600)
+    max_memory_bytes: int = setting(128 * MIB, "The memory of a script.", MIB, 4 * _GIB)
+    max_calls: int = setting(100, "The maximum number of calls of a script.", 1, 10_000)
+
+
+@dataclass(frozen=True, slots=True)
 class ResultsConfig:
     """How large results of tools are shown: above the budget, a preview, and the rest on request."""
 
@@ -451,6 +462,7 @@ class GatewayConfig:
     embedding: EmbeddingConfig = EmbeddingConfig()
     audit: AuditConfig = AuditConfig()
     results: ResultsConfig = ResultsConfig()
+    code_mode: CodeModeConfig = CodeModeConfig()
     overrides: Mapping[str, ToolOverride] = field(default_factory=dict)
     path: Path | None = None
     # Messages about settings in the file that have no effect.

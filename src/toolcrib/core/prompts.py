@@ -168,6 +168,22 @@ HANDLE_MISSING: Final = "`handle` is missing. It is in the preview of the result
 UNKNOWN_HANDLE: Final = (
     "There is no result {handle} for you. It has expired, or its tool is no longer available. Call the tool again."
 )
+CODE_NAME: Final = "run_code"
+CODE_DESCRIPTION: Final = (
+    "Run a Python script that calls tools, when a task needs several calls, a loop, or only a part of large results. "
+    "Call a tool with `await tools.<server>.<tool>(argument=value)`, as {search} shows it; its value is JSON data. "
+    "`await search_tools('what you need')` finds tools in a script, `asyncio.gather` runs calls in parallel. Only the "
+    "value of the last expression is returned. There are no files, no network and no packages; the modules asyncio, "
+    "datetime, json, math and re are there."
+)
+CODE_PARAMETER: Final = "The script. Its last line is the expression to return."
+CODE_MISSING: Final = "`code` is missing. It is a Python script."
+SCRIPT_FAILED: Final = "The script failed:\n{reason}"
+SCRIPT_APPROVAL_MESSAGE: Final = (
+    "Allow this script to make {count} calls? Values in ‹› come from the results of earlier calls.\n\n{calls}"
+)
+TOO_MANY_APPROVALS: Final = "The script asked for approval {count} times and was stopped. Write a simpler one."
+SEARCH_IN_CODE: Final = "Use search_tools to find tools."
 RESULT_TOO_LARGE: Final = (
     "The answer of {name} has more than {limit:,} bytes and was not passed on. Ask for less of it, or raise "
     "`maxResultBytes` of the server."

@@ -32,6 +32,7 @@ GATEWAY_TOOL_NAMES: Final = frozenset(
         prompts.DESCRIBE_NAME,
         prompts.CALL_NAME,
         prompts.READ_NAME,
+        prompts.CODE_NAME,
         *prompts.RISK_CALL_NAMES.values(),
     }
 )

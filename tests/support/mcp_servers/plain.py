@@ -149,7 +149,7 @@ def speak(id: Any, arguments: Json) -> None:
 
 
 def answer(name: str, arguments: Json, params: Json) -> Json:
-    if name == "echo":
+    if name in ("echo", "echo-write"):
         extra = {"vendorField": {"deep": [None, 1.5]}, "_meta": {"vendor/key": "kept"}}
         return {**text(arguments.get("text", "")), "structuredContent": arguments, **extra}
     if name == "picture":

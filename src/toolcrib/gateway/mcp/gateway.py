@@ -51,6 +51,7 @@ async def run_gateway(
         finally:
             tasks.cancel_scope.cancel()
             with anyio.CancelScope(shield=True):
+                await router.tool_handlers.code_mode.close()
                 await run_and_log_errors(router.audit.flush)
                 await anyio.to_thread.run_sync(hub.flush)
 

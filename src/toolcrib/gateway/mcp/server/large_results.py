@@ -157,7 +157,7 @@ class LargeResults:
             stored = self._hub.store.get_result(handle, owner, time.time())
         except InvalidStore as error:
             return text_result(str(error), is_error=True)
-        if stored is None or stored.tool not in view.entries:
+        if stored is None or not (stored.tool in view.entries or stored.tool == prompts.CODE_NAME):
             return text_result(prompts.UNKNOWN_HANDLE.format(handle=handle[:80]), is_error=True)
         self._hub.add_counts(result_reads=1)
         try:

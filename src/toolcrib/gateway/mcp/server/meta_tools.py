@@ -154,6 +154,25 @@ def build_result_tools(config: GatewayConfig) -> list[dict[str, Any]]:
     ]
 
 
+def build_code_tools(config: GatewayConfig) -> list[dict[str, Any]]:
+    """Return `run_code`, if code mode is enabled."""
+    if not config.code_mode.enabled:
+        return []
+    return [
+        {
+            "name": prompts.CODE_NAME,
+            "description": prompts.CODE_DESCRIPTION.format(search=prompts.SEARCH_NAME),
+            "inputSchema": {
+                "type": "object",
+                "properties": {"code": {**_STRING, "description": prompts.CODE_PARAMETER}},
+                "required": ["code"],
+            },
+            "annotations": _CALL_ANNOTATIONS,
+            **_declare_result_size(config.results.budget_tokens),
+        }
+    ]
+
+
 def _declare_result_size(tokens: int) -> dict[str, Any]:
     """Return the `_meta` that tells Claude Code not to cut results of this many tokens."""
     chars = tokens * MAX_CHARS_PER_TOKEN if tokens else MAX_DECLARED_CHARS
@@ -172,6 +191,8 @@ class FoundTool(NamedTuple):
     score: float
     # The tool with which to call it, if there are several.
     call: str = ""
+    # How to call it in a script, if code mode is enabled.
+    stub: str = ""
 
 
 class RenderedTools(NamedTuple):
@@ -205,7 +226,7 @@ def render_tools(found: Sequence[FoundTool], detail: Detail, max_chars: int) -> 
 def render_numbered_lines(found: Sequence[FoundTool], max_chars: int) -> list[str]:
     """Return a line for each tool in MCProxy's format; without the description if it does not fit."""
     lines = []
-    for number, (entry, _, _) in enumerate(found, 1):
+    for number, (entry, *_) in enumerate(found, 1):
         name = f"{number}. {entry.name}"
         line = f"{name} - {entry.tool.description}" if entry.tool.description else name
         lines.append(line if len(line) <= max_chars else name)
@@ -304,7 +325,10 @@ def _render_tool(found: FoundTool, detail: Detail) -> tuple[str, dict[str, Any]]
         summary = " ".join(tool.description.split())
         if len(summary) > SUMMARY_CHARS:
             summary = f"{summary[: SUMMARY_CHARS - 1]}…"
-        signature = render_signature(name, tool.input_schema)
+        signature = found.stub or render_signature(name, tool.input_schema)
+        if found.stub:
+            # The signature does not show the name for other calls.
+            signature = f"{name}: {signature}"
         line = f"- {score:.2f} {signature}"
         line = f"{line} [{found.call}]" if found.call else line
         structured |= {"signature": signature, "description": summary}

@@ -88,7 +88,7 @@ class McpRouter:
         # Connections with a handshake, by id.
         self.connections: dict[int, Connection] = {}
         self.bridge = ServerRequestBridge(self.pool)
-        self.tool_handlers = ToolHandlers(hub, self.pool, self.bridge)
+        self.tool_handlers = ToolHandlers(hub, self.pool, self.bridge, self.activity.record_response)
         self.passthrough = passthrough = Passthrough(self.pool, hub, self.bridge)
         self._handlers: dict[str, Handler] = {
             "tools/list": self.tool_handlers.list_tools,

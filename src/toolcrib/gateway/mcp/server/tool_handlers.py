@@ -11,15 +11,18 @@ from typing import Any, Final
 
 import anyio
 
+from toolcrib.code.stubs import render_stub
 from toolcrib.config.settings import Detail, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
 from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateway.mcp.server.client import ConnectedClient
+from toolcrib.gateway.mcp.server.code_mode import CodeMode, RecordCall
 from toolcrib.gateway.mcp.server.meta_tools import (
     DETAILS,
     FoundTool,
     build_call_tools,
+    build_code_tools,
     build_dynamic_search_tool,
     build_result_tools,
     build_search_result,
@@ -54,10 +57,11 @@ _log = logging.getLogger(__name__)
 class ToolHandlers:
     """Lists, searches, describes and calls the tools that a client may use."""
 
-    def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge) -> None:
+    def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge, record: RecordCall) -> None:
         self._hub = hub
         self._pool = pool
         self._caller = ToolCaller(hub, pool, bridge)
+        self.code_mode = CodeMode(hub, self._caller, record)
 
     @property
     def _settings(self) -> ToolSearchConfig:
@@ -65,7 +69,11 @@ class ToolHandlers:
 
     @property
     def _meta_tools(self) -> list[dict[str, Any]]:
-        return [*build_call_tools(self._hub.config), *build_result_tools(self._hub.config)]
+        return [*build_call_tools(self._hub.config), *self._extra_tools]
+
+    @property
+    def _extra_tools(self) -> list[dict[str, Any]]:
+        return [*build_result_tools(self._hub.config), *build_code_tools(self._hub.config)]
 
     def get_input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return a tool's input schema; the SDK compares it with headers that repeat arguments."""
@@ -86,7 +94,7 @@ class ToolHandlers:
         if mode == "direct":
             is_final = client.reads_list_once and view.configured_mode == "auto"
             if not is_final or not self._find_missing_servers(client, view):
-                return {"tools": [*view.tool_list, *build_result_tools(self._hub.config)]}
+                return {"tools": [*view.tool_list, *self._extra_tools]}
             # A client that reads the list once can find the tools of late servers only by search.
             search = build_search_tool(view, self._caller.get_unlisted(view), lists_all=True)
             return {"tools": [search, *self._meta_tools, *view.tool_list]}
@@ -98,7 +106,7 @@ class ToolHandlers:
         entries = self._get_listed_entries(client, view)
         search = build_dynamic_search_tool(view, len(view.entries) - len(entries))
         definitions = (entry.wire_definition for entry in entries)
-        return {"tools": [*definitions, search, *build_result_tools(self._hub.config)]}
+        return {"tools": [*definitions, search, *self._extra_tools]}
 
     async def call_tool(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of a tool call."""
@@ -118,6 +126,8 @@ class ToolHandlers:
             return self.describe(view, arguments)
         if name == prompts.READ_NAME:
             return await self._caller.large_results.read(client, view, arguments)
+        if name == prompts.CODE_NAME and self.code_mode.settings.enabled:
+            return await self.code_mode.run(client, view, params)
         if name in _CALL_NAMES:
             call_name, inner = str(name), arguments.get("arguments")
             params = {**params, "name": arguments.get("name", ""), "arguments": inner or {}}
@@ -315,7 +325,11 @@ class ToolHandlers:
     def _filter_by_score(self, view: AccessView, result: SearchResult) -> list[FoundTool]:
         threshold = self._settings.search_threshold
         entries = [(view.entries[hit.tool.id], hit.score) for hit in result if hit.score >= threshold]
-        return [FoundTool(entry, score, self._get_call_name(entry)) for entry, score in entries]
+        has_stubs = self.code_mode.settings.enabled
+        return [
+            FoundTool(entry, score, self._get_call_name(entry), render_stub(entry.tool) if has_stubs else "")
+            for entry, score in entries
+        ]
 
 
 def _clamp_limit(value: object) -> int:

@@ -1,0 +1,201 @@
+"""`run_code` calls tools in a sandbox, with the rights, validation, audit and approvals of each call."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from mcp import Client
+from mcp_types import ElicitResult
+
+from tests.gateway.mcp.harness import (
+    PROFILE,
+    build_config,
+    connect_client,
+    gateway,
+    list_tool_names,
+    part_text,
+    plain_server,
+)
+from toolcrib.config.settings import AccessProfile, CodeModeConfig, ResultsConfig
+from toolcrib.gateway.mcp.server.router import McpRouter
+
+pytest.importorskip("pydantic_monty", reason="install toolcrib[code]")
+pytestmark = pytest.mark.anyio
+REVISIONS = pytest.mark.parametrize("revision", ["legacy", "2026-07-28"])
+ECHO = {
+    "name": "echo",
+    "description": "Return the arguments.",
+    "inputSchema": {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "number": {"type": "integer"}},
+        "required": ["text"],
+    },
+    "outputSchema": {"type": "object", "properties": {"text": {"type": "string"}, "number": {"type": "integer"}}},
+    "annotations": {"readOnlyHint": True},
+}
+WRITE = {**ECHO, "name": "echo-write", "annotations": {"destructiveHint": False}}
+
+
+@pytest.fixture(scope="module")
+async def router() -> AsyncIterator[McpRouter]:
+    config = build_config(
+        plain_server("office", [ECHO, WRITE, "fail"]),
+        plain_server("vault", [ECHO]),
+        profiles=[AccessProfile("few", servers=("office",)), AccessProfile("careful", ask="write")],
+        results=ResultsConfig(),
+        mode="search",
+    )
+    limits = CodeModeConfig(enabled=True, max_seconds=0.5, max_calls=20, max_memory_bytes=32 * 1024 * 1024)
+    async with gateway(replace(config, code_mode=limits)) as running:
+        yield running
+
+
+async def run_code(client: Client, code: str) -> tuple[str, bool]:
+    result = await client.call_tool("run_code", {"code": code})
+    return part_text(result.content[0]), bool(result.is_error)
+
+
+async def test_only_the_final_value_is_returned(router: McpRouter) -> None:
+    code = """
+import asyncio
+results = await asyncio.gather(*[tools.office.echo(text=str(n), number=n) for n in range(10)])
+print("not shown")
+{"sum": sum(r["number"] for r in results), "last": results[-1]["text"]}
+"""
+    async with connect_client(router) as client:
+        assert "run_code" in await list_tool_names(client)
+        assert await run_code(client, code) == ('{"sum":45,"last":"9"}', False)
+        assert await run_code(client, "print('shown')") == ("shown\n", False)
+        found = await client.call_tool("search_tools", {"query": "office___echo"})
+        stub = 'await tools.office.echo(text: str, number: int = …) -> {"text": str, "number": int}'
+        assert stub in part_text(found.content[0])
+        assert found.structured_content["tools"][0]["signature"] == f"office___echo: {stub}"
+
+
+async def test_scripts_search_and_call_by_name(router: McpRouter) -> None:
+    code = """
+found = await search_tools("return the arguments", 3)
+(await call_tool(found[0]["name"], {"text": "hello"}))["text"]
+"""
+    async with connect_client(router) as client:
+        assert await run_code(client, code) == ("hello", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        ("await tools.office.echo(number=3)", "text"),
+        ("await tools.office.ecko(text='x')", "tools.office.echo"),
+        ("await tools.office.fail()", "it went wrong"),
+        ("while True: pass", "time limit"),
+        ("'a' * 10**9", "memory limit"),
+        ("for n in range(30):\n    await tools.office.echo(text=str(n))", "at most 20 calls"),
+        ("open('/etc/passwd').read()", "PermissionError"),
+        ("import os\nos.environ['HOME']", "Error"),
+        ("import socket", "socket"),
+        ("1 +", "SyntaxError"),
+        ("tools.office.echo(text='x')", "await"),
+        ("", "`code` is missing"),
+    ],
+)
+async def test_failures_and_limits_are_explained(router: McpRouter, code: str, reason: str) -> None:
+    async with connect_client(router) as client:
+        text, is_error = await run_code(client, code)
+        assert is_error
+        assert reason in text
+
+
+async def test_script_can_handle_the_error_of_a_tool(router: McpRouter) -> None:
+    code = "try:\n    await tools.office.fail()\nexcept Exception as error:\n    said = str(error)\nsaid"
+    async with connect_client(router) as client:
+        assert await run_code(client, code) == ("it went wrong", False)
+
+
+async def test_large_final_value_is_stored_and_can_be_read(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        result = await client.call_tool("run_code", {"code": "[{'n': n, 'name': f'row {n}'} for n in range(5000)]"})
+        assert result.meta
+        handle = result.meta["toolcrib/result"]["handle"]
+        read = await client.call_tool("read_result", {"handle": handle, "path": "$[4321].name"})
+        assert part_text(read.content[0]) == "$[4321].name: row 4321"
+
+
+async def test_rights_and_audit_apply_to_every_inner_call(router: McpRouter) -> None:
+    PROFILE.set("few")
+    try:
+        async with connect_client(router) as client:
+            text, is_error = await run_code(client, "await tools.vault.echo(text='x')")
+            assert is_error
+            assert "There is no tool tools.vault.echo" in text
+            found = await client.call_tool("run_code", {"code": "await search_tools('vault', 20)"})
+            assert "vault" not in part_text(found.content[0])
+            before = router.pool.servers["office"].call_count
+            await run_code(client, "await tools.office.echo(text='x')\nawait tools.office.echo(text='y')")
+            assert router.pool.servers["office"].call_count == before + 2
+    finally:
+        PROFILE.set(None)
+    router.activity.flush()
+    router.hub.flush()
+    assert router.hub.store.get_usage()["office___echo"].calls >= 2
+
+
+LOOP = """
+created = []
+for n in range(3):
+    note = await tools.office.echo_write(text=f"note {n}", number=n)
+    created.append(note["number"])
+last = await tools.office.echo_write(text=f"after {note['text']}")
+[created, last["text"]]
+"""
+
+
+class User:
+    """Answers every request for approval, and remembers its message."""
+
+    def __init__(self, action: str) -> None:
+        self.action = action
+        self.messages: list[str] = []
+
+    async def __call__(self, context: Any, params: Any) -> ElicitResult:
+        self.messages.append(params.message)
+        return ElicitResult(action=self.action)  # type: ignore[arg-type]
+
+
+@REVISIONS
+async def test_one_approval_covers_all_writes_of_a_script(router: McpRouter, revision: str) -> None:
+    PROFILE.set("careful")
+    try:
+        user = User("accept")
+        calls = router.pool.servers["office"]
+        async with connect_client(router, revision, elicitation_callback=user) as client:
+            before = calls.call_count
+            text, is_error = await run_code(client, LOOP)
+            assert not is_error, text
+            assert json.loads(text) == [[0, 1, 2], "after note 2"]
+            # Each call has reached the server once.
+            assert calls.call_count == before + 4
+        (message,) = user.messages
+        assert "make 4 calls" in message
+        assert 'office___echo-write (write) {"text": "note 2", "number": 2}' in message
+        assert "after ‹result" in message
+        user = User("decline")
+        async with connect_client(router, revision, elicitation_callback=user) as client:
+            before = calls.call_count
+            text, is_error = await run_code(client, LOOP)
+            assert is_error
+            assert "did not approve" in text
+            assert calls.call_count == before
+    finally:
+        PROFILE.set(None)
+
+
+async def test_run_code_is_not_offered_unless_enabled() -> None:
+    config = build_config(plain_server("office", [ECHO]), mode="search")
+    async with gateway(config) as running, connect_client(running) as client:
+        assert "run_code" not in await list_tool_names(client)
+        result = await client.call_tool("run_code", {"code": "1"})
+        assert result.is_error
