@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +54,39 @@ def test_rows_have_score_id_and_description(catalog: str) -> None:
     score, id, description = result.stdout.rstrip().split("  ")
     assert 0 < float(score) <= 1
     assert (id, description) == ("payments___refund_charge", "Give the money of a charge back.")
+
+
+def test_empty_query_lists_the_catalog_without_scores(catalog: str) -> None:
+    result = search("", "--catalog", catalog)
+    assert result.exit_code == 0
+    assert not re.search(r"\d\.\d\d", result.stdout)
+    document = json.loads(search("", "--catalog", catalog, "--json").stdout)
+    assert document["hits"] and all(hit["score"] is None for hit in document["hits"])
+
+
+def test_why_takes_a_name_without_its_server(catalog: str) -> None:
+    ids = [hit["tool"]["id"] for hit in json.loads(search("", "--catalog", catalog, "--json").stdout)["hits"]]
+    [id] = [id for id in ids if "___" in id][:1]
+    result = search("email", "--catalog", catalog, "--why", id.partition("___")[2])
+    assert result.exit_code == 0, result.output
+    assert f"Why {id}?" in result.stdout
+
+
+def test_output_to_a_pipe_has_whole_lines(tmp_path: Path) -> None:
+    text = "Send an email " + "with a long description " * 20
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([{"name": f"send_email_{number}", "description": text} for number in range(2_000)]))
+    environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "toolcrib", "tools", "--catalog", str(path)]
+    whole = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    lines = whole.stdout.splitlines()
+    assert len(lines) == 2_002 and lines[0].endswith(text.strip())
+    # The reader closes the pipe after one line.
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout and process.stderr
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
 
 
 def test_narrow_terminal_has_two_lines_per_hit(catalog: str) -> None:

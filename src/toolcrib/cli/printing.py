@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -64,11 +66,20 @@ def terminal_width() -> int:
     return shutil.get_terminal_size((FILE_COLUMNS, 24)).columns
 
 
+def line_width() -> int | None:
+    """Return the columns of a line; None if lines are not limited.
+
+    Output to a file or a pipe has whole lines, unless the variable COLUMNS is set.
+    """
+    is_limited = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return terminal_width() if is_limited else None
+
+
 @dataclass(frozen=True, slots=True)
 class ToolTable:
     """Rows of a lead, an id and a description, in two lines if the terminal is narrow.
 
-    Ids are never truncated, so that they can be copied.
+    Ids are never truncated, so that they can be copied. In a file or a pipe, descriptions aren't either.
     """
 
     id_columns: int
@@ -84,11 +95,14 @@ class ToolTable:
         name, text = sanitize(id), sanitize(description)
         start = lead.ljust(self.lead_columns)
         head = click.style(start, fg="green") + click.style(name, fg="cyan", bold=True)
-        room = terminal_width() - self.lead_columns - self.id_columns - 2
+        gap = " " * (self.id_columns - _display_width(name) + 2)
+        width = line_width()
+        if width is None:
+            return f"{head}{gap}{text}".rstrip()
+        room = width - self.lead_columns - self.id_columns - 2
         if room >= _MIN_DESCRIPTION_COLUMNS:
-            gap = " " * (self.id_columns - _display_width(name) + 2)
             return f"{head}{gap}{truncate(text, room)}".rstrip()
-        below = truncate(text, terminal_width() - len(self._indent))
+        below = truncate(text, width - len(self._indent))
         return f"{head}\n{self._indent}{below}".rstrip()
 
     def format_detail(self, text: str) -> str:
@@ -101,10 +115,13 @@ class ToolTable:
 
 
 def wrap(text: str, indent: str = "") -> str:
-    """Wrap a text to the width of the terminal without breaking ids."""
+    """Wrap a text to the width of a line without breaking ids."""
+    width = line_width()
+    if width is None:
+        return f"{indent}{text}"
     return textwrap.fill(
         text,
-        max(terminal_width(), 20),
+        max(width, 20),
         initial_indent=indent,
         subsequent_indent=indent,
         break_long_words=False,

@@ -85,6 +85,11 @@ class _SearchOptions:
         if self.lenient and self.mode != "lexical":
             raise click.UsageError("--lenient needs --mode lexical.")
 
+    @property
+    def is_listing(self) -> bool:
+        """Whether the query is empty, so that the hits are the catalog and have no scores."""
+        return not (self.query if self.mode == "regex" else self.query.strip())
+
     def build_rankers(self) -> Mapping[str, Ranker]:
         """Return the rankers of the engine with these options."""
         return {
@@ -126,7 +131,9 @@ def _join_words(context: click.Context, parameter: click.Parameter, words: tuple
 @click.option("--ignore-case", is_flag=True, help="Ignore case in regex mode.")
 @click.option("--lenient", is_flag=True, help="In lexical mode, search a malformed query as plain words.")
 @click.option("--explain", is_flag=True, help="Print which words matched which fields.")
-@click.option("--why", metavar="ID", help="Explain why this tool was or was not found.")
+@click.option(
+    "--why", metavar="ID", help="Explain why this tool was or was not found; the name is enough if it is unique."
+)
 @json_option
 def command(**options: Any) -> None:
     """Search for tools.
@@ -153,7 +160,10 @@ def command(**options: Any) -> None:
     can_group = len(result) <= MAX_GROUPED_HITS
     groups = engine.group_hits(result) if can_group else tuple(map(HitGroup, result))
     if request.as_json:
-        print_json(_result_to_json(result, groups, explanation))
+        document = _result_to_json(result, groups, explanation)
+        if request.is_listing:
+            document["hits"] = [{**hit, "score": None} for hit in document["hits"]]
+        print_json(document)
         return
     _print_hits(request, result, groups)
     if explanation is not None:
@@ -199,10 +209,11 @@ def _print_hits(request: _SearchOptions, result: SearchResult, groups: Sequence[
         click.echo(wrap(_nothing_found_message(request)))
     elif not result.confident:
         click.echo(wrap("No tool fits well. The nearest are:"))
-    table = ToolTable.for_ids((group.best.tool.id for group in groups), lead_columns=6)
+    table = ToolTable.for_ids((group.best.tool.id for group in groups), lead_columns=0 if request.is_listing else 6)
     for group in groups:
         hit = group.best
-        click.echo(table.format_row(f"{hit.score:.2f}", hit.tool.id, hit.tool.description))
+        score = "" if request.is_listing else f"{hit.score:.2f}"
+        click.echo(table.format_row(score, hit.tool.id, hit.tool.description))
         reasons = format_reasons(hit.reasons) if request.explain else ""
         if reasons:
             click.secho(table.format_detail(f"matched {reasons}"), fg="yellow")
