@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -207,14 +207,16 @@ def write_catalog(folder: Path, name: str, tools: list[dict[str, Any]], **more: 
     """Write the tools of a server and return its entry in the configuration."""
     path = folder / f"{name}.tools.json"
     path.write_text(json.dumps({"title": name, "tools": tools, **more}), encoding="utf-8")
-    return {"command": sys.executable, "args": ["-I", "-S", str(SERVER), str(path)], "connectSeconds": 300}
+    shutil.copy(SERVER, folder / SERVER.name)
+    args = ["-I", "-S", SERVER.name, path.name]
+    return {"command": "python3", "args": args, "cwd": str(folder), "connectSeconds": 300}
 
 
 def write_showcase(folder: Path, **more: Any) -> Path:
     """Write the configuration and the catalogs of the showcase; return the path of the configuration."""
     servers = {name: write_catalog(folder, name, tools) for name, tools in CATALOGS.items()}
     servers["warehouse"] = {
-        "command": sys.executable,
+        "command": "python3",
         "args": ["-I", "-S", "-c", "import sys; sys.exit('connection refused: the database does not answer')"],
     }
     path = folder / "toolcrib.json"

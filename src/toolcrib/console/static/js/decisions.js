@@ -77,7 +77,13 @@ function renderServer(server, items) {
     const findings = items.reduce((sum, item) => sum + item.findings.length, 0);
     const detail = findings ? `The scanner found ${plural(findings, "suspicious text")} in them.` : "The scanner found nothing suspicious in them.";
     if (!(await confirm(`Approve ${plural(items.length, "definition")} of ${server}?`, detail, { action: "Approve all", isDangerous: findings > 0 }))) return;
-    runAction(button, () => send("approve", { server }, `${server}: ${plural(items.length, "definition")} approved.`));
+    // One by one with its fingerprint, so that a definition that has changed meanwhile is not approved unseen.
+    runAction(button, async () => {
+      for (const { tool, fingerprint } of items) await post("/api/decisions/approve", { server, tool, fingerprint });
+      toast(`${server}: ${plural(items.length, "definition")} approved.`);
+      shown = "";
+      await refresh();
+    });
   });
   return h(
     "section.decision-group",

@@ -58,19 +58,29 @@ class ApiCall:
         is_known = principal is not None and (principal.key_hash or principal.session)
         return str(principal.name) if is_known else ""
 
+    @property
+    def client(self) -> str:
+        """What sent the request: a page of the console, or a program."""
+        # Browsers send this header with every change, and programs do not.
+        is_page = self.request.headers.get("sec-fetch-site") == "same-origin"
+        return "console" if is_page else "API"
+
+    @property
+    def request_id(self) -> str:
+        """The id of the request."""
+        return str(self.request.scope.get("state", {}).get("request_id", ""))
+
     def record_change(
         self, action: AuditAction, details: Mapping[str, Any], *, server: str = "", tool: str = ""
     ) -> None:
         """Write a change of the caller to the audit log. Call it in a thread, before the change is acknowledged."""
-        state = self.request.scope.get("state", {})
-        client = "console" if getattr(state.get("principal"), "session", "") else "API"
         row = AuditRow(
             action,
             key=self.caller,
-            client=client,
+            client=self.client,
             server=server,
             tool=tool,
-            request_id=state.get("request_id", ""),
+            request_id=self.request_id,
             details=details,
         )
         self.router.audit.record_change(row)

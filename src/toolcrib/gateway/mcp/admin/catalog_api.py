@@ -20,6 +20,7 @@ from toolcrib.gateway.mcp.server.meta_tools import FoundTool, render_tools
 from toolcrib.hub.directory import DirectoryEntry, exceeds_size
 from toolcrib.safety.pinning import render_definition_diff
 from toolcrib.session.session import Session
+from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.store import Store, ToolUsageTotal
 
 MAX_PAGE_SIZE: Final = 1_000
@@ -151,18 +152,43 @@ async def _call_tool(call: ApiCall) -> dict[str, Any]:
         raise RequestFailed(f"{entry.server} is not running; enable it first", 409)
     params = {"name": entry.remote_name, "arguments": entry.prepare_arguments(turn.tasks[0].arguments)}
     started = time.monotonic()
-    succeeded = False
+    result: dict[str, Any] = {}
+    problem = ""
     try:
         result = await server.request("tools/call", params, ConsoleCaller())
-        succeeded = result.get("isError") is not True
     except ServerUnavailable as error:
-        raise RequestFailed(str(error), 502) from None
+        problem = str(error)
     except MCPError as error:
-        raise RequestFailed(f"{entry.server}: {error.error.message}", 502) from None
-    finally:
-        seconds = time.monotonic() - started
-        call.router.hub.record_call(entry.name, succeeded, seconds)
+        problem = f"{entry.server}: {error.error.message}"
+    seconds = time.monotonic() - started
     limit = server.config.max_result_bytes
     if exceeds_size(result, limit):
-        raise RequestFailed(f"the result has more than {limit:,} bytes; see `maxResultBytes`", 502)
+        problem = f"the result has more than {limit:,} bytes; see `maxResultBytes`"
+    succeeded = not problem and result.get("isError") is not True
+    _record_call(call, entry, succeeded, seconds, problem)
+    if problem:
+        raise RequestFailed(problem, 502)
     return {"result": result, "succeeded": succeeded, "seconds": round(seconds, 4)}
+
+
+def _record_call(call: ApiCall, entry: DirectoryEntry, succeeded: bool, seconds: float, problem: str) -> None:
+    call.router.hub.record_call(entry.name, succeeded, seconds)
+    if not call.router.audit.settings.enabled:
+        return
+    details: dict[str, Any] = {"error": problem} if problem else {}
+    if call.router.audit.records_content(call.view.profile.name):
+        details["arguments"] = call.body.get("arguments", {})
+    call.router.audit.record(
+        AuditRow(
+            "call",
+            "ok" if succeeded else "error",
+            key=call.caller,
+            profile=call.view.profile.name,
+            client=call.client,
+            server=entry.server,
+            tool=entry.name,
+            seconds=seconds,
+            request_id=call.request_id,
+            details=details,
+        )
+    )

@@ -93,14 +93,20 @@ def _get_log(call: ApiCall) -> dict[str, Any]:
 
 async def _start_server(call: ApiCall) -> dict[str, Any]:
     server = _require_enabled(call)
+    await anyio.to_thread.run_sync(_record_action, call, server.name, "started")
     call.router.pool.restart(server.name)
     return {"name": server.name}
 
 
 async def _stop_server(call: ApiCall) -> dict[str, Any]:
     server = _require_enabled(call)
+    await anyio.to_thread.run_sync(_record_action, call, server.name, "stopped")
     call.router.pool.halt(server.name)
     return {"name": server.name}
+
+
+def _record_action(call: ApiCall, server: str, action: str) -> None:
+    call.record_change("config", {"change": f"{action} the server"}, server=server)
 
 
 def _require_enabled(call: ApiCall) -> ServerConfig:
