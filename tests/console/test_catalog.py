@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.conftest import edit_tools
 from tests.gateway.serving import GatewayProcess, wait_until
-
-pytestmark = pytest.mark.xdist_group("console")
 
 
 def test_list_is_filtered_and_moved_through_by_keyboard(page: Page, gateway: GatewayProcess) -> None:

@@ -9,7 +9,6 @@ from playwright.sync_api import Page, expect
 from tests.gateway.serving import GatewayProcess
 from toolcrib.console.pages import CONTENT_SECURITY_POLICY, PAGES
 
-pytestmark = pytest.mark.xdist_group("console")
 PATHS = [page.path for page in PAGES]
 MAX_FIRST_PAINT_BYTES = 100_000
 

@@ -11,7 +11,6 @@ from tests.console.browser import open_context, watch_errors
 from tests.console.showcase import tool, write_catalog
 from tests.gateway.serving import GatewayProcess, running_gateway, wait_until, write_json
 
-pytestmark = pytest.mark.xdist_group("console")
 TOOL_COUNT = 5744
 SCRIPT = "<script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
 HIDDEN = "bidi \u202etxet\u202c zero\u200bwidth \x1b[31mred\x1b[0m"

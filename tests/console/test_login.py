@@ -12,7 +12,6 @@ from playwright.sync_api import Browser, expect
 from tests.console.browser import open_context, watch_errors
 from tests.gateway.serving import GatewayProcess, running_gateway, server_entry, write_json
 
-pytestmark = pytest.mark.xdist_group("console")
 ADMIN, READER = "the-key-of-the-admin", "the-key-of-the-reader"
 CONFIG = {
     "mcpServers": {"office": server_entry("echo"), "vault": server_entry("echo", tag="vault")},

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Page, expect
-
-pytestmark = pytest.mark.xdist_group("console")
 
 
 def test_results_appear_while_typing_and_say_why(page: Page) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Page, expect
 
 from tests.console.showcase import tool, write_catalog
 from tests.gateway.serving import GatewayProcess, wait_until
-
-pytestmark = pytest.mark.xdist_group("console")
 
 
 def test_failing_server_comes_first_with_its_error_and_log(page: Page) -> None:

@@ -20,7 +20,6 @@ from toolcrib.storage import open_store
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 
-pytestmark = pytest.mark.xdist_group("console")
 ADMIN, READER = "the-key-of-the-admin", "the-key-of-the-reader"
 CONFIG: dict[str, Any] = {
     "mcpServers": {"office": server_entry("echo"), "vault": server_entry("echo", tag="vault")},
