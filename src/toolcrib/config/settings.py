@@ -27,6 +27,7 @@ HOST_PATTERN: Final = re.compile(r"(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9._-]{1,255
 Transport = Literal["stdio", "http", "sse"]
 DeferTools = Literal["auto", "always", "never"]
 StartPolicy = Literal["eager", "lazy"]
+Instances = Literal["shared", "user", "session"]
 ProtocolChoice = Literal["auto", "legacy", "2026-07-28"]
 ExposureMode = Literal["auto", "direct", "search", "dynamic"]
 OnSearch = Literal["replace", "extend"]
@@ -77,6 +78,14 @@ class ServerConfig:
         "eager", "Start the server with the gateway, or on the first call to one of its tools."
     )
     idle_seconds: float = setting(300.0, "Stop a lazy server after this idle time.", 1, _DAY)
+    instances: Instances = setting(
+        "shared",
+        "Whether all clients share one instance of the server, or each user or each client session gets its own. An "
+        "instance starts with its first call and stops after `idleSeconds`.",
+    )
+    max_instances: int = setting(
+        20, "The maximum number of instances; the one that was idle for longest is stopped.", 1, 1_000
+    )
     connect_seconds: float = setting(30.0, "Timeout for starting and connecting.", 0.1, 3600)
     call_seconds: float = setting(120.0, "Timeout of a call.", 0.1, _DAY)
     answer_seconds: float = setting(

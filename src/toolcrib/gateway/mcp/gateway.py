@@ -75,6 +75,7 @@ async def _run_housekeeping(router: McpRouter) -> None:
         if await run_and_log_errors(hub.refresh_pins):
             await router.notify_tools_changed()
         router.pool.relist(sorted(hub.forgotten_servers))
+        router.pool.instances.remove_idle()
 
 
 async def _warm_up_engine(router: McpRouter) -> None:

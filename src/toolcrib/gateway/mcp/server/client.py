@@ -12,6 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
+from toolcrib.config.settings import Instances
 from toolcrib.gateway.mcp.upstream.sdk import (
     RequestContext,
     get_client_channel,
@@ -113,6 +114,15 @@ class ConnectedClient:
         if capabilities is None:
             return {}
         return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
+
+    def get_instance_key(self, instances: Instances) -> object:
+        """Return what identifies the client's instance of a server.
+
+        A stateless client on HTTP has no session, so its user identifies it.
+        """
+        if instances == "session":
+            return self.state.key if self.state.has_session else get_stdio_stream(self.ctx) or self.owner
+        return self.owner
 
     def with_meta(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return request parameters with the `_meta` that is forwarded to an upstream server.

@@ -183,6 +183,7 @@ class McpRouter:
         connection.exit_stack.callback(self.connections.pop, id(connection), None)
         self.passthrough.start_session(state)
         connection.exit_stack.callback(self.passthrough.end_session, state)
+        connection.exit_stack.callback(self.pool.instances.stop_session, state.key)
 
     async def _listen(
         self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams

@@ -123,6 +123,8 @@ class ServerRequestBridge:
         may_repeat: bool = False,
     ) -> dict[str, Any]:
         """Return a server's result, or its request for input in the form the client expects."""
+        if server.config.instances != "shared":
+            server = self._pool.instances.find(server, client.get_instance_key(server.config.instances))
         if not client.is_stateless:
             return await _forward_for_handshake_client(server, method, params, client, may_repeat)
         name = str(params.get("name") or params.get("uri") or "")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_token_folder
 from toolcrib.config.watch import diff_configs
 from toolcrib.errors import ServerUnavailable
+from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
 from toolcrib.hub.directory import MAX_DISPLAYED_NAME_CHARS, describe_tool, limit_problems, render_definition
@@ -67,6 +68,7 @@ class UpstreamPool:
         self._on_notification = on_notification
         self._start_limiter = anyio.CapacityLimiter(MAX_CONCURRENT_STARTS)
         self._scopes: dict[str, anyio.CancelScope] = {}
+        self.instances = ServerInstances(self._start_instance)
         self._tasks: anyio.abc.TaskGroup | None = None
         self._first_list_deadline = -math.inf
         # The servers that listed a resource, by URI.
@@ -88,6 +90,7 @@ class UpstreamPool:
         for name in (*difference.removed, *(server.name for server in difference.changed)):
             if name in self.servers:
                 self._cancel(name)
+                self.instances.stop_server(name)
                 del self.servers[name]
         for name, server in config.servers.items():
             if name not in self.servers:
@@ -98,6 +101,7 @@ class UpstreamPool:
         """Stop a server if it runs, and start it, also if it was halted or starts on demand."""
         upstream = self.servers[name]
         self._cancel(name)
+        self.instances.stop_server(name)
         self._add(upstream.config)
         started = self.servers[name]
         started.start_count, started.call_count = upstream.start_count, upstream.call_count
@@ -107,6 +111,7 @@ class UpstreamPool:
         """Stop a server until `restart`. Its tools stay in the catalog, and calls fail at once."""
         upstream = self.servers[name]
         self._cancel(name)
+        self.instances.stop_server(name)
         self._add(upstream.config, is_halted=True)
         halted = self.servers[name]
         halted.start_count, halted.call_count = upstream.start_count, upstream.call_count
@@ -234,6 +239,28 @@ class UpstreamPool:
 
         self._tasks.start_soon(supervise)
 
+    def _start_instance(self, server: ServerConfig) -> ServerInstance:
+        """Start an instance of a server. Its list is that of the shared one, and its notifications are private."""
+        if self._tasks is None:
+            raise ServerUnavailable("the gateway is not running")
+        upstream = UpstreamServer(
+            replace(server, start="lazy"),
+            _ignore_listing,
+            _ignore_notification,
+            self._start_limiter,
+            Subscriptions(),
+            resolve_token_folder(self.hub.config),
+            is_listed=True,
+        )
+        scope = anyio.CancelScope()
+
+        async def supervise() -> None:
+            with scope:
+                await upstream.run()
+
+        self._tasks.start_soon(supervise)
+        return ServerInstance(upstream, scope)
+
     async def _store_listing(self, server: ServerConfig, listing: ServerListing) -> None:
         details = {"instructions": listing.instructions, "protocol": listing.protocol, "info": dict(listing.info)}
 
@@ -248,6 +275,14 @@ class UpstreamPool:
             _log.info("%s has %d tools", server.name, count)
             # In the background, so that a slow client does not delay the server.
             self.run_in_background(self._on_changed)
+
+
+async def _ignore_listing(server: ServerConfig, listing: ServerListing) -> None:
+    """Ignore the tools of an instance."""
+
+
+async def _ignore_notification(server: str, method: str, params: Mapping[str, Any] | None) -> None:
+    """Ignore a notification that is not part of a call."""
 
 
 async def _run_and_log_errors(action: Callable[..., Awaitable[None]], *args: Any) -> None:
