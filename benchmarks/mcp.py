@@ -1,6 +1,6 @@
 """What the MCP gateway costs beside a direct connection and FastMCP's proxy, in one run.
 
-python -m benchmarks.mcp [--calls N] [--rounds N] [--out FILE]
+python -m benchmarks.mcp [--calls N] [--rounds N] [--out FILE] [--only-recording]
 
 Every contender is a process on standard input and output, driven by the same few lines; what is
 measured is the CPU time of that process alone, not of the server behind it.
@@ -144,6 +144,7 @@ class Figures(NamedTuple):
     calls: dict[str, dict[str, float]]
     lists: dict[str, dict[str, float]]
     first: dict[str, float]
+    recording: dict[str, dict[str, float]]
 
 
 @contextmanager
@@ -178,6 +179,35 @@ def call(peer: Peer) -> object:
     result = peer.ask("tools/call", {"name": "echo_1", "arguments": {"text": "hello"}})
     assert result["content"][0]["text"] == "hello", result
     return result
+
+
+def recorded_gateway(folder: Path, era: str, *, records: bool) -> list[str]:
+    """Our gateway with a store on the disk, which records every call or none."""
+    *command, path = ours(folder, era, 2)
+    config = json.loads(Path(path).read_text(encoding="utf-8"))
+    name = f"recording-{era}-{records}"
+    config |= {"store": f"sqlite:///{name}.db", "audit": {"enabled": records}}
+    copy = folder / f"{name}.json"
+    copy.write_text(json.dumps(config), encoding="utf-8")
+    return [*command, str(copy)]
+
+
+def measure_recording(folder: Path, calls: int, rounds: int) -> dict[str, dict[str, float]]:
+    """CPU seconds of a call with the audit log and the time series, and without."""
+    figures = {}
+    for era in ERAS:
+        say(f"recording, {era}")
+        with ExitStack() as stack:
+            running = {}
+            for name, records in (("recorded", True), ("not recorded", False)):
+                peer = Peer(recorded_gateway(folder, era, records=records), era)
+                stack.callback(peer.close)
+                while len(peer.ask("tools/list")["tools"]) < 2:
+                    time.sleep(PAUSE_SECONDS)
+                running[name] = peer
+            by_turns(running, call, WARM, 1)
+            figures[era] = by_turns(running, call, calls, rounds)
+    return figures
 
 
 def known(folder: Path) -> list[str]:
@@ -222,7 +252,7 @@ def first_answers(folder: Path, rounds: int) -> dict[str, float]:
 
 def measured(calls: int, rounds: int) -> Figures:
     """Everything, one part after the other."""
-    figures = Figures({}, {}, {})
+    figures = Figures({}, {}, {}, {})
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for era in ERAS:
@@ -236,7 +266,17 @@ def measured(calls: int, rounds: int) -> Figures:
                 figures.lists[era] = lists
         say("first answers")
         figures.first.update(first_answers(folder, rounds))
+        figures.recording.update(measure_recording(folder, calls, rounds))
     return figures
+
+
+def recording_table(recording: dict[str, dict[str, float]]) -> list[str]:
+    """The cost of the audit log and the time series as Markdown."""
+    lines = ["## Recording a call", "", "| | recorded | not recorded | ratio |", "|---|--:|--:|--:|"]
+    for era, by in recording.items():
+        on, off = by["recorded"], by["not recorded"]
+        lines.append(f"| {era} | {1000 * on:.2f} | {1000 * off:.2f} | {on / off:.2f} |")
+    return lines
 
 
 def table(figures: Figures, calls: int, rounds: int) -> str:
@@ -259,6 +299,7 @@ def table(figures: Figures, calls: int, rounds: int) -> str:
         lines.append("")
     lines += ["## From the start to the first answer", "", "| | CPU seconds |", "|---|--:|"]
     lines += [f"| {name} | {seconds:.2f} |" for name, seconds in figures.first.items()]
+    lines += ["", *recording_table(figures.recording)]
     return "\n".join([*lines, "", f"{', '.join(described().values())}.", ""])
 
 
@@ -266,8 +307,13 @@ def table(figures: Figures, calls: int, rounds: int) -> str:
 @click.option("--calls", default=300, help="Calls a round.")
 @click.option("--rounds", default=3, help="Rounds, of which the best counts.")
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/mcp.md")
-def main(calls: int, rounds: int, out: Path) -> None:
+@click.option("--only-recording", is_flag=True, help="Only the cost of recording calls; write no file.")
+def main(calls: int, rounds: int, out: Path, only_recording: bool) -> None:
     """Measure what the MCP gateway costs."""
+    if only_recording:
+        with tempfile.TemporaryDirectory() as temporary:
+            click.echo("\n".join(recording_table(measure_recording(Path(temporary), calls, rounds))))
+        return
     figures = measured(calls, rounds)
     text = table(figures, calls, rounds)
     out.with_suffix(".json").write_text(json.dumps(figures._asdict(), indent=1) + "\n")
