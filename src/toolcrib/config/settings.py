@@ -391,6 +391,9 @@ class LlmUpstreamConfig:
     threshold_tokens: int | None = setting(
         None, "Overrides `thresholdTokens` of `modelGateway`; null leaves it.", 0, 100 * _MILLION
     )
+    prefetch: bool = setting(
+        True, "In `dispatch`, send the definitions that a message of the user certainly needs with the message."
+    )
     cached_price: float | None = setting(
         None,
         "The price of a cached input token as a share of that of an uncached one; null for that of the model.",

@@ -52,6 +52,7 @@ EXECUTE_INPUT_DESCRIPTION: Final = "The tool's arguments, as its parameters ask 
 
 TOOLS_LOADED: Final = "Loaded. You can call these tools now."
 CALL_THROUGH: Final = "Call these tools through {execute}."
+PREFETCHED_TOOLS: Final = "These tools may help. Call them through {execute}: {tools}"
 NO_GOOD_MATCH: Final = (
     "No tool fits well. The nearest are listed; call one by its name if it does, or search in other words."
 )

@@ -54,7 +54,7 @@ def test_client_gets_calls_of_its_own_tools_and_the_prefix_stays(api: str, strea
         Turn(dispatch("moor_boat", boat="Anna")),
         Turn("Moored."),
     ]
-    options: Any = {"style": "dispatch", "always_expose": ("ring_*",), "stream": stream}
+    options: Any = {"style": "dispatch", "prefetch": False, "always_expose": ("ring_*",), "stream": stream}
     with sdk_conversation(api, script, TOOLS, **options) as talk:
         first = talk.ask("When is high tide?")
         assert first.calls == [("read_tide", {"place": "Brest"})]
@@ -88,7 +88,7 @@ def test_model_corrects_invalid_calls_without_the_client(api: str, stream: bool)
         Turn(ToolCall("read_tide", {"place": "Brest"})),
         Turn("At noon."),
     ]
-    with sdk_conversation(api, script, TOOLS, style="dispatch", stream=stream) as talk:
+    with sdk_conversation(api, script, TOOLS, style="dispatch", prefetch=False, stream=stream) as talk:
         reply = talk.ask("When is high tide?")
         assert reply.calls == [("read_tide", {"place": "Brest"})]
         assert talk.answer(reply).text == "At noon."
@@ -105,7 +105,7 @@ def test_calls_reach_the_client_in_the_order_of_the_model(api: str, stream: bool
         ToolCall("ring_bell", {"times": "2"}),
         dispatch("errand_3", text="x"),
     )
-    options: Any = {"style": "dispatch", "always_expose": ("ring_bell",), "stream": stream}
+    options: Any = {"style": "dispatch", "prefetch": False, "always_expose": ("ring_bell",), "stream": stream}
     with sdk_conversation(api, [Turn("Now.", *calls), Turn("Done.")], TOOLS, **options) as talk:
         reply = talk.ask("All three.")
         assert [name for name, _ in reply.calls] == ["read_tide", "ring_bell", "errand_3"]
@@ -119,7 +119,7 @@ def test_calls_reach_the_client_in_the_order_of_the_model(api: str, stream: bool
 def test_definition_is_sent_once_and_weak_hits_are_named(api: str) -> None:
     tools: list[tuple[str, str, Json]] = [*TOOLS, ("water_plants", "Water the plants in the garden", schema("minutes"))]
     script = [Turn(search("when is the water high")), Turn(search("read_tide")), Turn("Hm.")]
-    with sdk_conversation(api, script, tools, style="dispatch") as talk:
+    with sdk_conversation(api, script, tools, style="dispatch", prefetch=False) as talk:
         talk.ask("When is high tide?")
         first, second = (json.loads(talk.requests[number].results[-1]) for number in (1, 2))
     defined = [tool["name"] for tool in first["found"]]
@@ -138,7 +138,7 @@ def test_forced_tool_is_listed_for_this_request(api: str) -> None:
         "responses": {"type": "function", "name": "moor_boat"},
     }
     script = [Turn(ToolCall("moor_boat", {"boat": "Anna"})), Turn("Done.")]
-    with sdk_conversation(api, script, TOOLS, style="dispatch") as talk:
+    with sdk_conversation(api, script, TOOLS, style="dispatch", prefetch=False) as talk:
         talk.options = {"tool_choice": choices[api]}
         reply = talk.ask("Moor.")
         assert talk.requests[0].tool_names == ("search_tools", "call_tool", "moor_boat")
@@ -151,7 +151,9 @@ def test_forced_tool_is_listed_for_this_request(api: str) -> None:
 @EVERY_API
 def test_stubs_show_names_and_descriptions_in_a_constant_list(api: str) -> None:
     script = [Turn(ToolCall("moor_boat", {"boat": "Anna"})), Turn("Done.")]
-    with sdk_conversation(api, script, TOOLS[-4:], style="dispatch", tier="stub", tool_search="on") as talk:
+    with sdk_conversation(
+        api, script, TOOLS[-4:], style="dispatch", prefetch=False, tier="stub", tool_search="on"
+    ) as talk:
         reply = talk.ask("Moor.")
         assert reply.calls == [("moor_boat", {"boat": "Anna"})]
         talk.answer(reply)
@@ -164,7 +166,9 @@ def test_stubs_show_names_and_descriptions_in_a_constant_list(api: str) -> None:
 
 @EVERY_API
 def test_endless_searches_stop_without_a_change_of_the_list(api: str) -> None:
-    with sdk_conversation(api, lambda request: Turn("Hm.", search("tide")), TOOLS, style="dispatch") as talk:
+    with sdk_conversation(
+        api, lambda request: Turn("Hm.", search("tide")), TOOLS, style="dispatch", prefetch=False
+    ) as talk:
         assert talk.ask("Search for ever.").calls == []
         assert 10 <= len(talk.requests) <= 12
         assert talk.is_prefix_stable()

@@ -39,7 +39,7 @@ def last_messages(talk: SdkConversation) -> str:
 
 @EVERY_API
 def test_conversation_that_begins_alike_does_not_inherit(api: str) -> None:
-    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch") as talk:
+    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch", prefetch=False) as talk:
         first = talk.ask("When is high tide?")
         talk.answer(first)
         assert last_messages(talk).count(QUERY) == 1
@@ -51,7 +51,7 @@ def test_conversation_that_begins_alike_does_not_inherit(api: str) -> None:
 
 def test_reply_without_searches_replaces_an_equal_one_with_searches() -> None:
     script = [Turn(search(QUERY)), Turn("At noon."), Turn("At noon."), Turn("Yes.")]
-    with sdk_conversation("chat", script, TOOLS, style="dispatch") as talk:
+    with sdk_conversation("chat", script, TOOLS, style="dispatch", prefetch=False) as talk:
         talk.ask("When is high tide?")
         talk.history = []
         talk.ask("When is high tide?")
@@ -60,7 +60,7 @@ def test_reply_without_searches_replaces_an_equal_one_with_searches() -> None:
 
 
 def test_moving_cache_breakpoint_does_not_lose_a_search() -> None:
-    with sdk_conversation("messages", harbour_master, TOOLS, style="dispatch") as talk:
+    with sdk_conversation("messages", harbour_master, TOOLS, style="dispatch", prefetch=False) as talk:
         mark = {"cache_control": {"type": "ephemeral"}}
         question = {"role": "user", "content": [{"type": "text", "text": "When is high tide?", **mark}]}
         talk.history = [question]
@@ -76,7 +76,7 @@ def test_moving_cache_breakpoint_does_not_lose_a_search() -> None:
 
 @EVERY_API
 def test_trimmed_history_keeps_the_searches_of_what_is_left(api: str) -> None:
-    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch") as talk:
+    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch", prefetch=False) as talk:
         talk.history = [{"role": "user", "content": "Hello."}, {"role": "assistant", "content": "Hello."}]
         talk.answer(talk.ask("When is high tide?"))
         talk.history = talk.history[2:]
@@ -90,7 +90,7 @@ def test_trimmed_history_keeps_the_searches_of_what_is_left(api: str) -> None:
 
 @EVERY_API
 def test_shortened_results_and_other_instructions_do_not_lose_a_search(api: str) -> None:
-    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch") as talk:
+    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch", prefetch=False) as talk:
         talk.answer(talk.ask("When is high tide?"), "a long table of tides")
         talk.history = json.loads(json.dumps(talk.history).replace("a long table of tides", "[cleared]"))
         talk.options = {"instructions" if api == "responses" else "system": "It is noon."} if api != "chat" else {}
@@ -124,7 +124,7 @@ def test_thinking_is_restored_only_if_the_client_sends_it_back() -> None:
         Turn("At noon."),
         Turn("At noon."),
     ]
-    with sdk_conversation("messages", script, TOOLS, style="dispatch") as talk:
+    with sdk_conversation("messages", script, TOOLS, style="dispatch", prefetch=False) as talk:
         first = talk.ask("When is high tide?")
         history = copy.deepcopy(talk.history)
         talk.answer(first)
@@ -137,10 +137,25 @@ def test_thinking_is_restored_only_if_the_client_sends_it_back() -> None:
 
 @EVERY_API
 def test_lost_memory_costs_a_search(api: str) -> None:
-    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch") as talk:
+    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch", prefetch=False) as talk:
         first = talk.ask("When is high tide?")
         talk.gateway.memory.clear()
         assert talk.answer(first).text == "At noon."
         messages: Any = last_messages(talk)
         assert QUERY not in messages and '"call_tool"' in messages
         assert talk.ask("And tomorrow?").calls == [("read_tide", {"place": "Brest"})]
+
+
+@EVERY_API
+def test_equal_turns_keep_their_own_searches(api: str) -> None:
+    script = [
+        Turn(search("tie a boat")),
+        Turn("There is none."),
+        Turn(search("ring the bell")),
+        Turn("There is none."),
+        Turn("Sorry."),
+    ]
+    with sdk_conversation(api, script, TOOLS, style="dispatch", prefetch=False) as talk:
+        for question in ("Help me.", "Help me.", "Really?"):
+            talk.ask(question)
+        assert talk.is_prefix_stable()

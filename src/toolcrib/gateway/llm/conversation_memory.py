@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+from collections import Counter
 from typing import Any, Final
 
 from toolcrib.gateway.llm.json_body import serialize_json
@@ -86,6 +87,29 @@ class ScopedMemory:
     def narrow(self, *scope: object) -> ScopedMemory:
         """Return the memory of a smaller scope within this one."""
         return ScopedMemory(self._memory, self._scope, *scope)
+
+
+class ReplyMemory:
+    """What was hidden behind the replies of one conversation.
+
+    Equal replies are told apart by their order, so a history has to be read from its start.
+    """
+
+    def __init__(self, memory: ScopedMemory) -> None:
+        self._memory = memory
+        self._counts: Counter[str] = Counter()
+
+    def recall(self, *key: object) -> Any:
+        """Return what was hidden behind the next reply with this key, or None."""
+        digest = _digest(key)
+        number = self._counts[digest]
+        self._counts[digest] += 1
+        return self._memory.get(number, digest)
+
+    def remember(self, hidden: Any, *key: object) -> None:
+        """Store what is hidden behind the reply that follows the history; nothing removes what is stored."""
+        digest = _digest(key)
+        self._memory.put(hidden, self._counts[digest], digest)
 
 
 def _digest(parts: tuple[object, ...]) -> str:

@@ -149,12 +149,16 @@ _INPUT_NAMES: Final = frozenset(
 
 
 class ExposurePlan(NamedTuple):
-    """The ids of the deferred tools, the style, why it was chosen, and what of them is shown."""
+    """The ids of the deferred tools, the style, why it was chosen, and what of them is shown.
+
+    If `prefetches` is true, a message of the user is sent with the definitions that it certainly needs.
+    """
 
     deferred_ids: frozenset[str]
     style: Style
     reason: str
     tier: LlmTier = "hidden"
+    prefetches: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +173,7 @@ class Exposure:
         threshold_tokens: From how many tokens of definitions on some are deferred.
         model: The name of the model.
         cached_price: The price of a cached token as a share of that of an uncached one.
+        prefetch: Whether to search with each message of the user before the model is asked, in dispatch.
     """
 
     always_expose: tuple[str, ...] = ()
@@ -178,6 +183,7 @@ class Exposure:
     threshold_tokens: int | None = None
     model: str = ""
     cached_price: float = UNKNOWN_CACHED_PRICE
+    prefetch: bool = False
 
     def plan(self, tools: Sequence[tuple[Tool, int]]) -> ExposurePlan:
         """Return which of these tools to defer, and how. Each has its size in tokens."""
@@ -192,7 +198,8 @@ class Exposure:
         style, reason = self._choose_style(len(deferred), sum(tokens for _, tokens in deferred))
         if style == "all":
             return _send_all(reason)
-        return ExposurePlan(frozenset(tool.id for tool, _ in deferred), style, reason, self.tier)
+        ids = frozenset(tool.id for tool, _ in deferred)
+        return ExposurePlan(ids, style, reason, self.tier, self.prefetch and style == "dispatch")
 
     def _is_pinned(self, tool: Tool, names: frozenset[str]) -> bool:
         return (

@@ -188,6 +188,12 @@ class LlmGateway:
         # These are not the search threads: large requests only delay other large requests.
         return await asyncio.get_running_loop().run_in_executor(self._read_threads, work)
 
+    async def build_rewriter(self, request: LlmRequest, index: ToolIndex, build: Callable[[], Result]) -> Result:
+        """Build the rewriter of a request; in a search thread if that searches."""
+        if index.plan.prefetches:
+            return await self.run_search(build)
+        return await self.run_for_request(request.exchange, build)
+
     async def run_search(self, work: Callable[[], Result]) -> Result:
         """Run work that may take long in a search thread."""
         return await asyncio.get_running_loop().run_in_executor(self._search_threads, work)
@@ -235,6 +241,7 @@ class LlmGateway:
             tier=key.tier or upstream.tier,
             model=request.model,
             cached_price=find_cached_price(request.model) if price is None else price,
+            prefetch=upstream.prefetch,
             **self._thresholds_for(request, key),
         )
 

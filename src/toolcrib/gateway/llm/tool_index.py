@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from toolcrib.adapters.plain_json import dicts_or_empty
@@ -43,6 +43,14 @@ MAX_CACHED_BYTES: Final = 32 << 20
 
 # A search loads the tools whose score is at least this share of the best one, and names the others.
 MIN_SCORE_SHARE: Final = 0.8
+# The tools for a message of the user are sent with it if the message is at most this long, the search
+# is this confident, and at most this many tools fit.
+MAX_PREFETCH_CHARS: Final = 300
+MIN_PREFETCH_CONFIDENCE: Final = 0.999
+MAX_PREFETCHED_TOOLS: Final = 3
+# Messages whose tools an index remembers.
+MAX_CACHED_PREFETCHES: Final = 4_096
+
 # How tools are deferred if the client itself says which.
 CLIENT_PLAN: Final = ExposurePlan(frozenset(), "reveal", "the client defers tools")
 
@@ -147,6 +155,7 @@ class ToolIndex:
         self._searchable = self.tools if searches_all else self.deferred
         self._lock = threading.Lock()
         self._is_claimed = False
+        self._prefetched = lru_cache(MAX_CACHED_PREFETCHES)(self._search_for_message)
 
     def claim_preparation(self) -> bool:
         """Return true to the first caller, who then has to call `prepare`."""
@@ -201,6 +210,22 @@ class ToolIndex:
         """Return the arguments of `call_tool` for a call in a history, or None if it is not changed."""
         tool = self.find_deferred(name) if self.is_dispatch else None
         return {"tool_name": self.tools[tool.id].wire_name, "tool_input": arguments} if tool else None
+
+    def find_for_message(self, text: str) -> Sequence[Tool]:
+        """Return the deferred tools that a message of the user certainly needs. Slow: run it in a thread.
+
+        The result depends on the tools and the text alone, so later requests get the same one.
+        """
+        is_short = 0 < len(text.strip()) <= MAX_PREFETCH_CHARS
+        return self._prefetched(text) if is_short and self.plan.prefetches else ()
+
+    def _search_for_message(self, text: str) -> Sequence[Tool]:
+        result = self.turn_handler.search(text, turn.DEFAULT_LIMIT)
+        if not result.hits or result.confidence < MIN_PREFETCH_CONFIDENCE:
+            return ()
+        least = result.hits[0].score * MIN_SCORE_SHARE
+        tools = tuple(hit.tool for hit in result if hit.score >= least)
+        return tools if len(tools) <= MAX_PREFETCHED_TOOLS else ()
 
     @cached_property
     def stubs(self) -> Mapping[str, Entry]:
@@ -261,6 +286,7 @@ class ToolSelection:
         self._session = Session()
         self._entries: dict[str, Entry] = {}
         self._defined: dict[str, None] = {}
+        self._prefetched: set[str] = set()
         self._calls = 0
 
     @property
@@ -299,6 +325,24 @@ class ToolSelection:
         results = (past.text for calls in turns for past in calls if past.call.name == search)
         names = (name for text in results for name in _parse_defined_names(text))
         self._defined.update((tool.id, None) for tool in map(self.index.find_deferred, names) if tool)
+
+    def prefetch(self, text: str) -> str:
+        """Return a text with the definitions of the tools that a message certainly needs, or an empty text.
+
+        Call it for each message of the user, in order: a definition is sent once.
+        """
+        index = self.index
+        tools = [tool for tool in index.find_for_message(text) if tool.id not in self._prefetched]
+        if not tools:
+            return ""
+        self._prefetched.update(tool.id for tool in tools)
+        self._defined.update((tool.id, None) for tool in tools)
+        definitions = [
+            {"name": index.tools[tool.id].wire_name, "description": tool.description, "input_schema": tool.input_schema}
+            for tool in tools
+        ]
+        rendered = json.dumps(definitions, ensure_ascii=False, separators=(",", ":"))
+        return prompts.PREFETCHED_TOOLS.format(execute=index.call_tool.name, tools=rendered)
 
     def reveal(self, names: Iterable[str]) -> None:
         """Reveal the deferred tools with these names; other names are ignored."""

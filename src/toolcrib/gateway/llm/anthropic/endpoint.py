@@ -126,9 +126,8 @@ async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> Messa
         await gateway.forward_request(request, "off", plan=index.plan if index else None)
         return None
     memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    rewriter = await gateway.run_for_request(
-        request.exchange, partial(TransparentSearchRewriter, request.body, index, memory, rounds)
-    )
+    build = partial(TransparentSearchRewriter, request.body, index, memory, rounds)
+    rewriter = await gateway.build_rewriter(request, index, build)
     gateway.check_tools_size(request, rewriter.next_request)
     return rewriter
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
-from toolcrib.gateway.llm.conversation_memory import ScopedMemory
-from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory
+from toolcrib.gateway.llm.tool_index import ToolIndex, ToolSelection
 
 Message = dict[str, Any]
 
@@ -49,7 +49,7 @@ def message_context(messages: Iterable[Any]) -> list[object]:
     return context
 
 
-def restore_hidden_messages(messages: Sequence[Any], memory: ScopedMemory) -> list[Any]:
+def restore_hidden_messages(messages: Sequence[Any], memory: ReplyMemory) -> list[Any]:
     """Return the messages with those that were hidden from the client and are remembered."""
     restored: list[Any] = []
     # Results of hidden searches that belong to the same message as the results of the client.
@@ -61,7 +61,7 @@ def restore_hidden_messages(messages: Sequence[Any], memory: ScopedMemory) -> li
             restored.append({**message, "content": [*results, *_as_blocks(content)]} if results else message)
             results = ()
             continue
-        hidden = memory.get(message_context(messages[start:number]), *message_anchor(content))
+        hidden = memory.recall(message_context(messages[start:number]), *message_anchor(content))
         start = number
         if hidden is None:
             restored.append(message)
@@ -99,6 +99,15 @@ def wrap_calls(message: Any, index: ToolIndex) -> Any:
     if not index.is_dispatch or not isinstance(content, list):
         return message
     return {**message, "content": [_wrap_call(block, index) for block in content]}
+
+
+def add_prefetched(message: Any, selection: ToolSelection) -> Any:
+    """Return a message of the user with the definitions that it certainly needs."""
+    blocks = _as_blocks(dict_or_empty(message).get("content"))
+    if dict_or_empty(message).get("role") != "user" or not blocks or blocks[-1].get("type") != "text":
+        return message
+    text = selection.prefetch(str_or_empty(blocks[-1].get("text")))
+    return {**message, "content": [*blocks, {"type": "text", "text": text}]} if text else message
 
 
 def _wrap_call(block: Any, index: ToolIndex) -> Any:

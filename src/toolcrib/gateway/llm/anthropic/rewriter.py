@@ -14,13 +14,14 @@ from typing import Any, ClassVar, Final
 from toolcrib.adapters import anthropic
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
 from toolcrib.gateway.llm.anthropic.hidden_messages import (
+    add_prefetched,
     message_anchor,
     message_context,
     restore_hidden_messages,
     wrap_calls,
 )
 from toolcrib.gateway.llm.anthropic.tools import index_entries, strip_deferral
-from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.search_loop import RequestRewriter
@@ -166,7 +167,7 @@ class TransparentSearchRewriter(MessagesRewriter):
 
     def __init__(self, body: Body, index: ToolIndex, memory: ScopedMemory, max_rounds: int) -> None:
         super().__init__(body, index, max_rounds)
-        self._memory = memory.narrow("messages")
+        self._memory = ReplyMemory(memory.narrow("messages"))
         client_messages = body["messages"]
         self._context = message_context(client_messages)
         restored = restore_hidden_messages(client_messages, self._memory)
@@ -174,7 +175,7 @@ class TransparentSearchRewriter(MessagesRewriter):
         self._selection.replay_calls(anthropic.turns_from_wire(dicts_or_empty(restored)))
         # The tool that the model has to call has to be sent.
         self._selection.reveal([str(dict_or_empty(body.get("tool_choice")).get("name"))])
-        self._messages = [wrap_calls(message, index) for message in restored]
+        self._messages = [add_prefetched(wrap_calls(message, index), self._selection) for message in restored]
         self._added: list[Body] = []
         # The calls that the gateway handles, and what became of them: a call for the client, or a reply.
         self._outcomes: dict[int, tuple[Body, Body | None, Body | None]] = {}
@@ -233,7 +234,8 @@ class TransparentSearchRewriter(MessagesRewriter):
         # A search of a reply that was cut off has no result.
         complete = [block for block in blocks if not self.is_gateway_search(block)]
         last = [{"role": "assistant", "content": complete}] if complete and not results else []
-        self._memory.put([*self._added, *last] if self._added else [], self._context, *message_anchor(self.content))
+        hidden = [*self._added, *last] if self._added else []
+        self._memory.remember(hidden, self._context, *message_anchor(self.content))
 
     def _handle_call(self, block: Body) -> tuple[Body | None, Body | None]:
         """Return the call for the client, or the result block of a call that the gateway answers."""

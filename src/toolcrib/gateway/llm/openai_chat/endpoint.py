@@ -40,9 +40,8 @@ async def create_completion(gateway: LlmGateway, exchange: HttpExchange) -> None
         return
     treatment: Treatment = "search" if uses_tool_search(request.tool_entries) else "transparent"
     memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    rewriter = await gateway.run_for_request(
-        exchange, partial(ChatRewriter, request.body, index, memory, rounds, treatment)
-    )
+    build = partial(ChatRewriter, request.body, index, memory, rounds, treatment)
+    rewriter = await gateway.build_rewriter(request, index, build)
     gateway.check_tools_size(request, rewriter.next_request)
     await answer_request(gateway, request, rewriter, ChatStream(rewriter))
 

@@ -18,7 +18,7 @@ from toolcrib.adapters.plain_json import (
     referenced_tool_names,
     str_or_empty,
 )
-from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
 from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection, render_loaded_tools
@@ -47,7 +47,7 @@ class ChatRewriter(RequestRewriter):
         super().__init__(body, index, max_rounds)
         self.treatment = treatment
         client_messages = dicts_or_empty(body.get("messages"))
-        self._memory = memory.narrow("chat")
+        self._memory = ReplyMemory(memory.narrow("chat"))
         self._context = message_context(client_messages)
         messages = restore_hidden_messages(client_messages, self._memory)
         self._selection = ToolSelection(index)
@@ -57,7 +57,9 @@ class ChatRewriter(RequestRewriter):
             self._selection.replay_history(list_actions(messages, index))
         # The tool that the model has to call has to be sent.
         self._selection.reveal([get_function_name(dict_or_empty(body.get("tool_choice")))])
-        self._messages = [_wrap_calls(_render_references(message, index), index) for message in messages]
+        self._messages = [
+            self._add_prefetched(_wrap_calls(_render_references(message, index), index)) for message in messages
+        ]
         self._hidden: list[Message] = []
         self._texts: Message = {}
 
@@ -145,6 +147,16 @@ class ChatRewriter(RequestRewriter):
         arguments = json.dumps(task.arguments, ensure_ascii=False)
         return {**call, "function": {**call["function"], "name": name, "arguments": arguments}}
 
+    def _add_prefetched(self, message: Message) -> Message:
+        """Return a message of the user with the definitions that it certainly needs."""
+        content = message.get("content")
+        text = self._selection.prefetch(_content_text(content)) if message.get("role") == "user" else ""
+        if not text:
+            return message
+        if isinstance(content, str):
+            return {**message, "content": f"{content}{PARAGRAPH_BREAK}{text}"}
+        return {**message, "content": [*dicts_or_empty(content), {"type": "text", "text": text}]}
+
     def _is_search(self, name: str) -> bool:
         return self.index.offers_search and name == self.index.search_tool.name
 
@@ -164,7 +176,7 @@ class ChatRewriter(RequestRewriter):
             visible["tool_calls"] = list(visible_calls)
         is_hidden = bool(self._hidden or results)
         hidden = [*self._hidden, {"role": "assistant", **message}, *results] if is_hidden else []
-        self._memory.put(hidden, self._context, *message_anchor(visible))
+        self._memory.remember(hidden, self._context, *message_anchor(visible))
         return visible
 
 
@@ -188,14 +200,14 @@ def message_context(messages: Iterable[Message]) -> list[object]:
     return context
 
 
-def restore_hidden_messages(messages: Sequence[Message], memory: ScopedMemory) -> list[Message]:
+def restore_hidden_messages(messages: Sequence[Message], memory: ReplyMemory) -> list[Message]:
     """Return the messages with those that were hidden from the client and are remembered."""
     restored: list[Message] = []
     start = 0
     for number, message in enumerate(messages):
         hidden = None
         if message.get("role") == "assistant":
-            hidden = memory.get(message_context(messages[start:number]), *message_anchor(message))
+            hidden = memory.recall(message_context(messages[start:number]), *message_anchor(message))
             start = number
         restored.extend([message] if hidden is None else hidden)
     return restored

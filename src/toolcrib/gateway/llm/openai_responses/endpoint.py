@@ -115,9 +115,8 @@ class ResponsesEndpoint:
             await gateway.forward_request(request, "off", observer, index.plan if index else None)
             return
         memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-        rewriter = await gateway.run_for_request(
-            exchange, partial(ResponsesRewriter, request.body, index, memory, rounds, on_response)
-        )
+        build = partial(ResponsesRewriter, request.body, index, memory, rounds, on_response)
+        rewriter = await gateway.build_rewriter(request, index, build)
         gateway.check_tools_size(request, rewriter.next_request)
         await answer_request(gateway, request, rewriter, ResponsesStream(rewriter))
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 from toolcrib.adapters.plain_json import dicts_or_empty, parse_arguments, str_or_empty
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_responses.tools import (
     ResponsesToolIndex,
@@ -198,7 +198,7 @@ def item_context(items: Iterable[Item]) -> list[object]:
         if item_anchor(item) is not None:
             context = []
         elif item.get("role") == "user":
-            context.append(_content_text(item.get("content")))
+            context.append(content_text(item.get("content")))
         elif item.get("call_id") is not None:
             context.append([item["call_id"]])
     return context
@@ -213,11 +213,11 @@ def item_anchor(item: Item) -> tuple[object, ...] | None:
     if type == "reasoning":
         return (type, item["id"]) if item.get("id") else None
     if type == "message" and item.get("role") == "assistant":
-        return type, _content_text(item.get("content"))
+        return type, content_text(item.get("content"))
     return None
 
 
-def _content_text(content: object) -> object:
+def content_text(content: object) -> object:
     """Return the text of a content, so that a text and a list with this text are equal."""
     parts = (str_or_empty(part.get("text")) for part in dicts_or_empty(content))
     return "".join(parts) or content
@@ -248,18 +248,18 @@ class HiddenItems:
             self._pending = []
             self._last = anchor
 
-    def remember(self, memory: ScopedMemory, context: list[object]) -> None:
+    def remember(self, memory: ReplyMemory, context: list[object]) -> None:
         """Store the hidden items for the next request. `context` is that of the reply."""
         for anchor, items in self._anchored:
             if anchor == self._last:
                 items += self._pending
                 self._pending = []
-            memory.put(items, context, *anchor)
+            memory.remember(items, context, *anchor)
         if self._pending and self._last is not None:
-            memory.put(self._pending, context, *self._last)
+            memory.remember(self._pending, context, *self._last)
 
 
-def restore_hidden_items(items: Sequence[Item], memory: ScopedMemory) -> list[Item]:
+def restore_hidden_items(items: Sequence[Item], memory: ReplyMemory) -> list[Item]:
     """Return the items with those that were hidden from the client and are remembered."""
     restored: list[Item] = []
     seen: set[bytes] = set()
@@ -271,7 +271,7 @@ def restore_hidden_items(items: Sequence[Item], memory: ScopedMemory) -> list[It
             client_items.append(item)
         else:
             context, client_items = item_context(client_items) or context, []
-        for hidden in (memory.get(context, *anchor) if anchor else None) or ():
+        for hidden in (memory.recall(context, *anchor) if anchor else None) or ():
             # Compared by content, because some upstreams send no call ids.
             content = serialize_json(hidden)
             if content not in seen:

@@ -14,12 +14,13 @@ from typing import Any, Final, Literal
 from toolcrib.adapters.openai_responses import calls_from_wire, turns_from_wire
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.core.calls import ToolCall
-from toolcrib.gateway.llm.conversation_memory import ScopedMemory
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
 from toolcrib.gateway.llm.openai_responses.items import (
     CALL_TYPES,
     HiddenItems,
     InputReader,
     Item,
+    content_text,
     drop_orphaned_reasoning,
     item_context,
     make_call_output,
@@ -97,7 +98,7 @@ class ResponsesRewriter(RequestRewriter):
         self._reader = InputReader(index, self._selection)
         self._hidden = HiddenItems()
         self._round = ItemOutcome()
-        self._memory = memory.narrow("responses")
+        self._memory = ReplyMemory(memory.narrow("responses"))
         self._context = item_context(_as_items(body.get("input")))
         self._responses = memory.narrow("response")
         previous = self._responses.get(str_or_empty(body.get("previous_response_id"))) or {}
@@ -235,13 +236,26 @@ class ResponsesRewriter(RequestRewriter):
     def _convert_input(self, outputs: Iterable[Item]) -> Any:
         """Return the input for the upstream; a text stays a text."""
         input = self._body.get("input")
+        if isinstance(input, str):
+            item = self._add_prefetched(*_as_items(input))
+            return [*outputs, item] if outputs else item["content"]
         if not isinstance(input, list):
             return [*outputs, *_as_items(input)] if outputs else input
         items = list(dicts_or_empty(input))
         if not self.index.uses_tool_search:
             items = drop_orphaned_reasoning(restore_hidden_items(items, self._memory))
             self._selection.replay_calls(turns_from_wire(items))
-        return [*outputs, *self._reader.convert(items)]
+        return [*outputs, *map(self._add_prefetched, self._reader.convert(items))]
+
+    def _add_prefetched(self, item: Item) -> Item:
+        """Return a message of the user with the definitions that it certainly needs."""
+        content = item.get("content")
+        text = self._selection.prefetch(str(content_text(content))) if item.get("role") == "user" else ""
+        if not text:
+            return item
+        if isinstance(content, str):
+            return {**item, "content": f"{content}\n\n{text}"}
+        return {**item, "content": [*dicts_or_empty(content), {"type": "input_text", "text": text}]}
 
     def _convert_tool_choice(self, choice: Any) -> Any:
         if not isinstance(choice, dict):

@@ -1,0 +1,551 @@
+"""What a conversation of 60 turns costs with a prompt cache, for each way of sending tools.
+
+python -m benchmarks.caching [--data DIR] [--sizes 60,300] [--out FILE]
+
+A scripted model answers 60 messages through the LLM gateway: 24 different questions from the queries
+of the catalog, 24 that need a tool again, and 12 that need none. It calls a tool whose definition it
+has been sent; else it searches with the words of the question, and once more by name if the tool was
+only named.
+
+The prompt cache is perfect: a request is cached up to the longest beginning that any earlier request
+of the conversation had, tool by tool and message by message. Tools come first, as providers do it.
+"""
+
+import json
+import random
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import click
+import httpx2
+
+from benchmarks.context import Question as Need
+from benchmarks.context import catalog_of, counter, data_folder
+from benchmarks.machine import described
+from tests.gateway.llm.serving import running_llm_gateway
+from toolcrib import Tool
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.core.prompts import PREFETCHED_TOOLS
+from toolcrib.core.tool_names import public_name
+from toolcrib.core.validation import find_problems
+from toolcrib.errors import InvalidSchema
+from toolcrib.gateway.llm.gateway import LlmGateway
+
+SIZES = "60,300,1000,5744"
+TURNS = 60
+DIFFERENT = 24
+RATIOS = (0.1, 0.25)
+RESULT = "The tool answered with a line of text about what was asked for. " * 16
+ANSWER = "Here is what I found out, in a sentence or two, for the person who asked."
+NO_TOOL = "There is no tool for that."
+TIMEOUT_SECONDS = 120
+# Messages that need no tool.
+FOLLOW_UPS = (
+    "Thanks, that helps.",
+    "Can you explain that in more detail?",
+    "Please summarise what we have so far.",
+    "Why did that fail?",
+    "Write it as a short paragraph for my boss.",
+    "Translate your answer into French.",
+    "What do you think is the best option here?",
+    "Compare the two and tell me which is cheaper.",
+    "Fix the typo in the second sentence.",
+    "Refactor the function so that it has no side effects.",
+    "Which of these did we already do?",
+    "Stop, that's wrong. Start again.",
+)
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked, and the arguments for each tool that would do, by name."""
+
+    text: str
+    calls: Mapping[str, Body]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the model sees: listed tools, results of searches, and the last message."""
+
+    listed: frozenset[str]
+    searches: Sequence[Body]
+    question: str
+    results: Sequence[str]
+    prefetched: Sequence[Body]
+
+
+class Wire(ABC):
+    """The format of one API, as the client and as the model use it."""
+
+    name: str
+    path: str
+    history: str
+
+    def body(self, history: Sequence[Body], tools: Sequence[Body]) -> Body:
+        """Return a request."""
+        return {"model": "m", "max_tokens": 99, self.history: list(history), "tools": list(tools)}
+
+    def pieces(self, body: Body) -> Iterator[str]:
+        """Yield the parts of a prompt in order: tools, then messages."""
+        for tool in body["tools"]:
+            yield json.dumps(tool, ensure_ascii=False)
+        for message in body[self.history]:
+            yield from self.message_pieces(message)
+
+    def message_pieces(self, message: Body) -> Iterator[str]:
+        """Yield the parts of one message."""
+        yield json.dumps(message, ensure_ascii=False)
+
+    @abstractmethod
+    def tool(self, tool: Tool) -> Body:
+        """Return the definition of a tool."""
+
+    @abstractmethod
+    def view(self, body: Body) -> View:
+        """Return what the model sees."""
+
+    @abstractmethod
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        """Return a response of the model with a text or a call."""
+
+    @abstractmethod
+    def accept(self, history: list[Body], response: Body) -> str:
+        """Append a response to the client's history, and return the id of its call, if it has one."""
+
+    @abstractmethod
+    def result(self, id: str) -> Body:
+        """Return the client's answer to a call."""
+
+
+def _view(names: Sequence[str], results: Sequence[str], texts: Sequence[str], last: Sequence[str]) -> View:
+    found = [json.loads(text) for text in results if text.startswith('{"found"')]
+    start = PREFETCHED_TOOLS.partition("{")[0]
+    parts = [text.partition(start) for text in texts]
+    questions = [question.strip() for question, _, _ in parts if question.strip()]
+    prefetched = [tool for _, _, rest in parts if rest for tool in json.loads(rest[rest.index("[") :])]
+    return View(frozenset(names), found, questions[-1], last, prefetched)
+
+
+class Messages(Wire):
+    """Anthropic's Messages API."""
+
+    name, path, history = "Messages", "/v1/messages", "messages"
+
+    def tool(self, tool: Tool) -> Body:
+        return {"name": public_name(tool), "description": tool.description, "input_schema": _schema(tool)}
+
+    def message_pieces(self, message: Body) -> Iterator[str]:
+        content = message["content"]
+        for block in content if isinstance(content, list) else [content]:
+            yield json.dumps([message["role"], block], ensure_ascii=False)
+
+    def view(self, body: Body) -> View:
+        blocks = [_blocks(message) for message in body["messages"] if message["role"] == "user"]
+        texts = [block["text"] for message in blocks for block in message if block["type"] == "text"]
+        results = [[block["content"] for block in message if block["type"] == "tool_result"] for message in blocks]
+        names = [tool["name"] for tool in body["tools"]]
+        return _view(names, [text for message in results for text in message], texts, results[-1])
+
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        block: Body = {"type": "text", "text": text}
+        if call:
+            block = {"type": "tool_use", "id": f"toolu_{id}", "name": call[0], "input": call[1]}
+        stop = "tool_use" if call else "end_turn"
+        return {
+            "id": "msg",
+            "type": "message",
+            "role": "assistant",
+            "content": [block],
+            "stop_reason": stop,
+            "usage": {},
+        }
+
+    def accept(self, history: list[Body], response: Body) -> str:
+        history.append({"role": "assistant", "content": response["content"]})
+        return next((block["id"] for block in response["content"] if block["type"] == "tool_use"), "")
+
+    def result(self, id: str) -> Body:
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": RESULT}]}
+
+
+class Chat(Wire):
+    """OpenAI's Chat Completions."""
+
+    name, path, history = "Chat Completions", "/v1/chat/completions", "messages"
+
+    def tool(self, tool: Tool) -> Body:
+        function = {"name": public_name(tool), "description": tool.description, "parameters": _schema(tool)}
+        return {"type": "function", "function": function}
+
+    def view(self, body: Body) -> View:
+        messages = body["messages"]
+        results = [message["content"] for message in messages if message["role"] == "tool"]
+        last = results[-1:] if messages[-1]["role"] == "tool" else []
+        texts = [message["content"] for message in messages if message["role"] == "user"]
+        return _view([tool["function"]["name"] for tool in body["tools"]], results, texts, last)
+
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        message: Body = {"role": "assistant", "content": text or None}
+        if call:
+            function = {"name": call[0], "arguments": json.dumps(call[1])}
+            message["tool_calls"] = [{"id": f"call_{id}", "type": "function", "function": function}]
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
+        return {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+
+    def accept(self, history: list[Body], response: Body) -> str:
+        message = response["choices"][0]["message"]
+        history.append(message)
+        return next((str(call["id"]) for call in message.get("tool_calls", [])), "")
+
+    def result(self, id: str) -> Body:
+        return {"role": "tool", "tool_call_id": id, "content": RESULT}
+
+
+class Responses(Wire):
+    """OpenAI's Responses."""
+
+    name, path, history = "Responses", "/v1/responses", "input"
+
+    def tool(self, tool: Tool) -> Body:
+        fields = {"name": public_name(tool), "description": tool.description, "parameters": _schema(tool)}
+        return {"type": "function", **fields, "strict": False}
+
+    def view(self, body: Body) -> View:
+        items = body["input"]
+        results = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        last = results[-1:] if items[-1].get("type") == "function_call_output" else []
+        texts = [item["content"] for item in items if item.get("role") == "user"]
+        return _view([tool["name"] for tool in body["tools"]], results, texts, last)
+
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        item: Body = {
+            "type": "message",
+            "id": f"msg_{id}",
+            "role": "assistant",
+            "status": "completed",
+            "content": content,
+        }
+        if call:
+            fields = {"name": call[0], "arguments": json.dumps(call[1])}
+            item = {"type": "function_call", "id": f"fc_{id}", "call_id": f"call_{id}", "status": "completed", **fields}
+        return {"id": f"resp_{id}", "object": "response", "status": "completed", "model": "m", "output": [item]}
+
+    def accept(self, history: list[Body], response: Body) -> str:
+        history += response["output"]
+        return next((item["call_id"] for item in response["output"] if item["type"] == "function_call"), "")
+
+    def result(self, id: str) -> Body:
+        return {"type": "function_call_output", "call_id": id, "output": RESULT}
+
+
+WIRES = (Messages(), Chat(), Responses())
+WAYS: Mapping[str, Body] = {
+    "reveal": {"style": "reveal"},
+    "dispatch without prefetching": {"style": "dispatch", "prefetch": False},
+    "dispatch": {"style": "dispatch"},
+}
+
+
+def _schema(tool: Tool) -> Body:
+    return {"type": "object", **tool.input_schema}
+
+
+def _blocks(message: Body) -> list[Body]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
+
+
+@dataclass
+class Figures:
+    """What was sent over a conversation, in tokens. A stable request starts with the one before it."""
+
+    total: int = 0
+    cached: int = 0
+    requests: int = 0
+    stable: int = 0
+    solved: int = 0
+
+    @property
+    def uncached(self) -> int:
+        return self.total - self.cached
+
+    def cost(self, ratio: float) -> float:
+        """Return the cost in uncached tokens."""
+        return self.uncached + ratio * self.cached
+
+
+class PromptCache:
+    """Counts the tokens of the requests of one conversation, and those that a prompt cache has."""
+
+    def __init__(self, count: Callable[[str], int]) -> None:
+        self._count = count
+        self._sizes: dict[str, int] = {}
+        self._prefixes: set[int] = set()
+        self._before: list[str] = []
+        self.figures = Figures()
+
+    def add(self, pieces: list[str]) -> None:
+        """Count one request."""
+        prefix, is_cached = 0, True
+        for piece in pieces:
+            if piece not in self._sizes:
+                self._sizes[piece] = self._count(piece)
+            prefix = hash((prefix, piece))
+            is_cached = is_cached and prefix in self._prefixes
+            self._prefixes.add(prefix)
+            self.figures.total += self._sizes[piece]
+            self.figures.cached += self._sizes[piece] if is_cached else 0
+        self.figures.requests += 1
+        self.figures.stable += pieces[: len(self._before)] == self._before
+        self._before = pieces
+
+
+@dataclass
+class Model:
+    """The scripted model."""
+
+    questions: Mapping[str, Question]
+    wire: Wire
+    cache: PromptCache
+    searched: set[str] = field(default_factory=set)
+    replies: int = 0
+
+    def answer(self, body: Body) -> Body:
+        """Return the reply to a request, and count its tokens."""
+        self.cache.add(list(self.wire.pieces(body)))
+        self.replies += 1
+        text, call = self._decide(self.wire.view(body))
+        return self.wire.reply(text, call, f"{self.replies:024d}")
+
+    def _decide(self, view: View) -> tuple[str, tuple[str, Body] | None]:
+        question = self.questions[view.question]
+        is_search = bool(view.results) and view.results[-1].startswith('{"found"')
+        if view.results and not is_search:
+            self.cache.figures.solved += 1
+            return ANSWER, None
+        if not question.calls:
+            return ANSWER, None
+        defined = {tool["name"] for found in view.searches for tool in found["found"] if "input_schema" in tool}
+        defined |= {tool["name"] for tool in view.prefetched}
+        for name, arguments in question.calls.items():
+            if name in view.listed:
+                return "", (name, arguments)
+            if name in defined and "call_tool" in view.listed:
+                return "", ("call_tool", {"tool_name": name, "tool_input": arguments})
+        if not is_search:
+            self.searched = set()
+            return "", ("search_tools", {"query": question.text})
+        named = {tool["name"] for tool in view.searches[-1].get("nearest", ())}
+        for name in question.calls:
+            if name in named and name not in self.searched:
+                self.searched.add(name)
+                return "", ("search_tools", {"query": name})
+        return NO_TOOL, None
+
+
+@contextmanager
+def serving(model: list[Model]) -> Iterator[str]:
+    """Serve the last model of a list, and yield the URL."""
+
+    class ModelHandler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_POST(self) -> None:
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            content = json.dumps(model[-1].answer(body)).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Print nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ModelHandler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def converse(wire: Wire, tools: Sequence[Tool], texts: Sequence[str], url: str) -> str:
+    """Ask all questions through a gateway or a model, and return the style of the gateway."""
+    entries = [wire.tool(tool) for tool in tools]
+    history: list[Body] = []
+    style = ""
+    with httpx2.Client(timeout=TIMEOUT_SECONDS) as client:
+        for text in texts:
+            history.append({"role": "user", "content": text})
+            while True:
+                answer = client.post(f"{url}{wire.path}", json=wire.body(history, entries))
+                answer.raise_for_status()
+                style = answer.headers.get("x-toolcrib-style", "")
+                id = wire.accept(history, answer.json())
+                if not id:
+                    break
+                history.append(wire.result(id))
+    return style
+
+
+def make_arguments(schema: Mapping[str, Any]) -> Body:
+    """Return arguments for the required parameters of a tool."""
+    properties = schema.get("properties") or {}
+    return {name: _make_value(properties.get(name) or {}) for name in schema.get("required") or ()}
+
+
+def _make_value(schema: Mapping[str, Any]) -> Any:
+    if schema.get("enum"):
+        return schema["enum"][0]
+    if schema.get("anyOf"):
+        return _make_value(schema["anyOf"][0])
+    if "const" in schema or "default" in schema:
+        return schema.get("const", schema.get("default"))
+    type = schema.get("type")
+    values: dict[Any, Any] = {"integer": schema.get("minimum", 1), "number": schema.get("minimum", 1), "boolean": True}
+    if type == "array":
+        return [_make_value(schema.get("items") or {})]
+    return make_arguments(schema) if type == "object" else values.get(type, "some text")
+
+
+def build_questions(folder: Path, tools: Mapping[str, Tool]) -> list[tuple[Question, frozenset[str]]]:
+    """Return the questions of the catalog for which the model can make valid arguments."""
+    lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
+    questions = []
+    for query in map(json.loads, lines):
+        calls = {}
+        for id in query["relevant"]:
+            arguments = make_arguments(tools[id].input_schema)
+            try:
+                is_valid = not find_problems(tools[id].input_schema, arguments)
+            except InvalidSchema:
+                is_valid = False
+            if is_valid:
+                calls[public_name(tools[id])] = arguments
+        if len(calls) == len(query["relevant"]) > 0 and query["kind"] != "multi":
+            questions.append((Question(query["query"], calls), frozenset(query["relevant"])))
+    return questions
+
+
+def choose_texts(questions: Sequence[Question]) -> list[str]:
+    """Return the texts of all turns: half of the different questions first, then new and old ones mixed.
+
+    The messages that need no tool are among the later ones.
+    """
+    chance = random.Random("caching")
+    texts = [question.text for question in questions]
+    repeats = chance.choices(texts[: DIFFERENT // 2], k=TURNS - DIFFERENT - len(FOLLOW_UPS))
+    later = [*texts[DIFFERENT // 2 :], *repeats, *FOLLOW_UPS]
+    chance.shuffle(later)
+    return [*texts[: DIFFERENT // 2], *later]
+
+
+def measure(wire: Wire, tools: Sequence[Tool], questions: Sequence[Question], count: Callable[[str], int]) -> list[str]:
+    """Return the rows of one API and size."""
+    texts = choose_texts(questions)
+    known = {question.text: question for question in (*questions, *(Question(text, {}) for text in FOLLOW_UPS))}
+    models: list[Model] = []
+    figures: dict[str, Figures] = {}
+    rows = []
+    api = "messages" if wire.name == "Messages" else "openai"
+
+    def start_model() -> Figures:
+        models.append(Model(known, wire, PromptCache(count)))
+        return models[-1].cache.figures
+
+    with ExitStack() as opened:
+        url = opened.enter_context(serving(models))
+
+        def start_gateway(**settings: Any) -> str:
+            upstream = LlmUpstreamConfig("model", api=api, url=url, **settings)  # type: ignore[arg-type]
+            return opened.enter_context(running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,))))).url
+
+        figures["all"] = start_model()
+        converse(wire, tools, texts, url)
+        for name, settings in WAYS.items():
+            figures[name] = start_model()
+            converse(wire, tools, texts, start_gateway(**settings))
+        names = {name: name for name in figures} | {"all": "everything up front"}
+        choices = []
+        for ratio in RATIOS:
+            # The choice depends on the tools, so one turn shows it.
+            start_model()
+            choices.append(converse(wire, tools, texts[:1], start_gateway(cached_price=ratio)))
+    for style, one in figures.items():
+        rows.append(_row(wire.name, names[style], one, [one.cost(ratio) for ratio in RATIOS], figures["all"]))
+    auto = [figures[style] for style in choices]
+    costs = [one.cost(ratio) for one, ratio in zip(auto, RATIOS, strict=True)]
+    rows.append(_row(wire.name, f"auto: {' or '.join(dict.fromkeys(choices))}", auto[0], costs, figures["all"]))
+    return rows
+
+
+def _row(api: str, name: str, one: Figures, costs: Sequence[float], up_front: Figures) -> str:
+    shares = [
+        f"{cost:,.0f} | {100 * cost / up_front.cost(ratio):.1f} %" for cost, ratio in zip(costs, RATIOS, strict=True)
+    ]
+    stable = 100 * one.stable / one.requests
+    return (
+        f"| {api} | {name} | {one.requests} | {one.total:,} | {one.cached:,} | {one.uncached:,} | {' | '.join(shares)} "
+        f"| {stable:.0f} % | {one.solved} of {TURNS - len(FOLLOW_UPS)} |"
+    )
+
+
+def render_tables(data: Path, sizes: Sequence[int]) -> Iterator[str]:
+    """Yield the results as lines of Markdown."""
+    folder = data / "mcp_catalog"
+    title, count = counter()
+    every = {tool.id: tool for tool in catalog_of(folder, 5_744, ())}
+    chosen = random.Random("caching").sample(build_questions(folder, every), DIFFERENT)
+    needs = [Need(question.text, ids) for question, ids in chosen]
+    questions = [question for question, _ in chosen]
+    yield "# Cost of a conversation with a prompt cache"
+    yield ""
+    yield (
+        f"`python -m benchmarks.caching`. {TURNS} turns, {DIFFERENT} different questions, {len(FOLLOW_UPS)} turns without a tool. Tokens of tools and messages: "
+        f"{title}. Costs are in uncached tokens, with cached tokens at 0.1 and at 0.25 of their price. *Stable* are "
+        "the requests that start with the whole request before them. *Solved* are the turns in which the right tool "
+        "was called."
+    )
+    for size in sizes:
+        tools = catalog_of(folder, size, needs)
+        tokens = sum(count(json.dumps(Messages().tool(tool), ensure_ascii=False)) for tool in tools)
+        yield ""
+        yield f"## {len(tools):,} tools, {tokens / len(tools):.0f} tokens each"
+        yield ""
+        yield "| API | | requests | tokens | cached | uncached | cost at 0.1 | | cost at 0.25 | | stable | solved |"
+        yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
+        for wire in WIRES:
+            yield from measure(wire, tools, questions, count)
+    yield ""
+    yield f"{', '.join(described().values())}."
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), help="Folder that holds mcp_catalog.")
+@click.option("--sizes", default=SIZES, help="Numbers of tools.")
+@click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/caching.md")
+def main(data: Path | None, sizes: str, out: Path) -> None:
+    """Measure what each way of sending tools costs."""
+    lines = []
+    for line in render_tables(data_folder(data), [int(size) for size in sizes.split(",")]):
+        click.echo(line)
+        lines.append(line)
+    out.write_text("\n".join([*lines, ""]), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
