@@ -172,3 +172,37 @@ def test_endless_searches_stop_without_a_change_of_the_list(api: str) -> None:
         assert talk.ask("Search for ever.").calls == []
         assert 10 <= len(talk.requests) <= 12
         assert talk.is_prefix_stable()
+
+
+@BOTH
+@EVERY_API
+def test_definitions_are_sent_with_the_message_that_needs_them(api: str, stream: bool) -> None:
+    script = [
+        Turn(dispatch("read_tide", place="Brest")),
+        Turn("At noon."),
+        Turn(dispatch("read_tide", place="Ostend")),
+        Turn("At one."),
+        Turn("You are welcome."),
+    ]
+    with sdk_conversation(api, script, TOOLS, style="dispatch", stream=stream) as talk:
+        for question, place in (
+            ("Tell when the water is high", "Brest"),
+            ("Tell when the water is high now", "Ostend"),
+        ):
+            reply = talk.ask(question)
+            assert reply.calls == [("read_tide", {"place": place})]
+            talk.answer(reply)
+        # A lost memory changes nothing, because the definitions depend on the message alone.
+        talk.gateway.memory.clear()
+        talk.ask("Thank you very much, that was all.")
+        first, *_, last = (json.dumps(talk.upstream_messages(number)) for number in range(5))
+        assert '\\"input_schema\\"' in first and "call_tool" in first
+        assert last.count('\\"input_schema\\"') == 1
+        assert "input_schema" not in json.dumps(talk.history)
+        assert talk.is_prefix_stable()
+
+
+def test_long_messages_are_not_searched_for_tools() -> None:
+    with sdk_conversation("chat", lambda request: Turn("Hm."), TOOLS, style="dispatch") as talk:
+        talk.ask("Tell when the water is high. " + "It is a long story. " * 20)
+        assert talk.upstream_messages(0) == talk.history[:1]

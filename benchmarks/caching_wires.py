@@ -1,0 +1,200 @@
+"""The formats of the three APIs, as the client and the scripted model of `caching` use them."""
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from toolcrib import Tool
+from toolcrib.core.prompts import PREFETCHED_TOOLS
+from toolcrib.core.tool_names import public_name
+
+RESULT = "The tool answered with a line of text about what was asked for. " * 16
+
+Body = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the model sees: listed tools, results of searches, and the last message."""
+
+    listed: frozenset[str]
+    searches: Sequence[Body]
+    question: str
+    results: Sequence[str]
+    prefetched: Sequence[Body]
+
+
+class Wire(ABC):
+    """The format of one API, as the client and as the model use it."""
+
+    name: str
+    path: str
+    history: str
+
+    def body(self, history: Sequence[Body], tools: Sequence[Body]) -> Body:
+        """Return a request."""
+        return {"model": "m", "max_tokens": 99, self.history: list(history), "tools": list(tools)}
+
+    def pieces(self, body: Body) -> Iterator[str]:
+        """Yield the parts of a prompt in order: tools, then messages."""
+        for tool in body["tools"]:
+            yield json.dumps(tool, ensure_ascii=False)
+        for message in body[self.history]:
+            yield from self.message_pieces(message)
+
+    def message_pieces(self, message: Body) -> Iterator[str]:
+        """Yield the parts of one message."""
+        yield json.dumps(message, ensure_ascii=False)
+
+    @abstractmethod
+    def tool(self, tool: Tool) -> Body:
+        """Return the definition of a tool."""
+
+    @abstractmethod
+    def view(self, body: Body) -> View:
+        """Return what the model sees."""
+
+    @abstractmethod
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        """Return a response of the model with a text or a call."""
+
+    @abstractmethod
+    def accept(self, history: list[Body], response: Body) -> str:
+        """Append a response to the client's history, and return the id of its call, if it has one."""
+
+    @abstractmethod
+    def result(self, id: str) -> Body:
+        """Return the client's answer to a call."""
+
+
+def _view(names: Sequence[str], results: Sequence[str], texts: Sequence[str], last: Sequence[str]) -> View:
+    found = [json.loads(text) for text in results if text.startswith('{"found"')]
+    start = PREFETCHED_TOOLS.partition("{")[0]
+    parts = [text.partition(start) for text in texts]
+    questions = [question.strip() for question, _, _ in parts if question.strip()]
+    prefetched = [tool for _, _, rest in parts if rest for tool in json.loads(rest[rest.index("[") :])]
+    return View(frozenset(names), found, questions[-1], last, prefetched)
+
+
+class Messages(Wire):
+    """Anthropic's Messages API."""
+
+    name, path, history = "Messages", "/v1/messages", "messages"
+
+    def tool(self, tool: Tool) -> Body:
+        return {"name": public_name(tool), "description": tool.description, "input_schema": _schema(tool)}
+
+    def message_pieces(self, message: Body) -> Iterator[str]:
+        content = message["content"]
+        for block in content if isinstance(content, list) else [content]:
+            yield json.dumps([message["role"], block], ensure_ascii=False)
+
+    def view(self, body: Body) -> View:
+        blocks = [_blocks(message) for message in body["messages"] if message["role"] == "user"]
+        texts = [block["text"] for message in blocks for block in message if block["type"] == "text"]
+        results = [[block["content"] for block in message if block["type"] == "tool_result"] for message in blocks]
+        names = [tool["name"] for tool in body["tools"]]
+        return _view(names, [text for message in results for text in message], texts, results[-1])
+
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        block: Body = {"type": "text", "text": text}
+        if call:
+            block = {"type": "tool_use", "id": f"toolu_{id}", "name": call[0], "input": call[1]}
+        stop = "tool_use" if call else "end_turn"
+        return {
+            "id": "msg",
+            "type": "message",
+            "role": "assistant",
+            "content": [block],
+            "stop_reason": stop,
+            "usage": {},
+        }
+
+    def accept(self, history: list[Body], response: Body) -> str:
+        history.append({"role": "assistant", "content": response["content"]})
+        return next((block["id"] for block in response["content"] if block["type"] == "tool_use"), "")
+
+    def result(self, id: str) -> Body:
+        return {"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": RESULT}]}
+
+
+class Chat(Wire):
+    """OpenAI's Chat Completions."""
+
+    name, path, history = "Chat Completions", "/v1/chat/completions", "messages"
+
+    def tool(self, tool: Tool) -> Body:
+        function = {"name": public_name(tool), "description": tool.description, "parameters": _schema(tool)}
+        return {"type": "function", "function": function}
+
+    def view(self, body: Body) -> View:
+        messages = body["messages"]
+        results = [message["content"] for message in messages if message["role"] == "tool"]
+        last = results[-1:] if messages[-1]["role"] == "tool" else []
+        texts = [message["content"] for message in messages if message["role"] == "user"]
+        return _view([tool["function"]["name"] for tool in body["tools"]], results, texts, last)
+
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        message: Body = {"role": "assistant", "content": text or None}
+        if call:
+            function = {"name": call[0], "arguments": json.dumps(call[1])}
+            message["tool_calls"] = [{"id": f"call_{id}", "type": "function", "function": function}]
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if call else "stop"}
+        return {"id": "c", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]}
+
+    def accept(self, history: list[Body], response: Body) -> str:
+        message = response["choices"][0]["message"]
+        history.append(message)
+        return next((str(call["id"]) for call in message.get("tool_calls", [])), "")
+
+    def result(self, id: str) -> Body:
+        return {"role": "tool", "tool_call_id": id, "content": RESULT}
+
+
+class Responses(Wire):
+    """OpenAI's Responses."""
+
+    name, path, history = "Responses", "/v1/responses", "input"
+
+    def tool(self, tool: Tool) -> Body:
+        fields = {"name": public_name(tool), "description": tool.description, "parameters": _schema(tool)}
+        return {"type": "function", **fields, "strict": False}
+
+    def view(self, body: Body) -> View:
+        items = body["input"]
+        results = [item["output"] for item in items if item.get("type") == "function_call_output"]
+        last = results[-1:] if items[-1].get("type") == "function_call_output" else []
+        texts = [item["content"] for item in items if item.get("role") == "user"]
+        return _view([tool["name"] for tool in body["tools"]], results, texts, last)
+
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        content = [{"type": "output_text", "text": text, "annotations": []}]
+        item: Body = {
+            "type": "message",
+            "id": f"msg_{id}",
+            "role": "assistant",
+            "status": "completed",
+            "content": content,
+        }
+        if call:
+            fields = {"name": call[0], "arguments": json.dumps(call[1])}
+            item = {"type": "function_call", "id": f"fc_{id}", "call_id": f"call_{id}", "status": "completed", **fields}
+        return {"id": f"resp_{id}", "object": "response", "status": "completed", "model": "m", "output": [item]}
+
+    def accept(self, history: list[Body], response: Body) -> str:
+        history += response["output"]
+        return next((item["call_id"] for item in response["output"] if item["type"] == "function_call"), "")
+
+    def result(self, id: str) -> Body:
+        return {"type": "function_call_output", "call_id": id, "output": RESULT}
+
+
+def _schema(tool: Tool) -> Body:
+    return {"type": "object", **tool.input_schema}
+
+
+def _blocks(message: Body) -> list[Body]:
+    content = message["content"]
+    return content if isinstance(content, list) else [{"type": "text", "text": content}]
