@@ -49,7 +49,7 @@ def _read_upstream(name: str, section: ConfigSection) -> LlmUpstreamConfig:
     settings = section.read_settings(LlmUpstreamConfig)
     if name in _DEFAULT_APIS and settings.setdefault("api", _DEFAULT_APIS[name]) == _DEFAULT_APIS[name]:
         settings.setdefault("url", _DEFAULT_URLS[name])
-    example = _DEFAULT_URLS["openai" if settings.get("api") == "openai" else "anthropic"]
+    example = _DEFAULT_URLS["anthropic" if settings.get("api", "messages") == "messages" else "openai"]
     check_url(settings.get("url", ""), (*section.path, "url"), example)
     # OpenAI's own programs expect `/v1` at the end of the URL, Anthropic's do not.
     settings["url"] = settings["url"].rstrip("/").removesuffix("/v1")

@@ -38,7 +38,7 @@ NewToolAction = Literal["auto", "hold", "trust"]
 ScanAction = Literal["flag", "block", "off"]
 CallTools = Literal["single", "by_risk"]
 AskBefore = Literal["never", "destructive", "write"]
-LlmApi = Literal["messages", "openai"]
+LlmApi = Literal["messages", "openai", "chat"]
 LlmSearchSwitch = Literal["auto", "on", "off", "native"]
 LlmSearchRanking = Literal["default", "exact", "hybrid"]
 LlmSearchStyle = Literal["auto", "dispatch", "reveal"]
@@ -355,8 +355,8 @@ class LlmUpstreamConfig:
     name: str
     api: LlmApi = setting(
         "messages",
-        "`messages` for Anthropic's API, `openai` for OpenAI's two. The default for an upstream "
-        "named `openai` is `openai`.",
+        "`messages` for Anthropic's API, `openai` for OpenAI's two, `chat` for a server that has only Chat "
+        "Completions. The default for an upstream named `openai` is `openai`.",
     )
     url: str = setting("", "The base URL, without the path of the API; a trailing `/v1` is removed.", secret=True)
     key: str = setting("", "The API key; empty forwards the key of the client.", secret=True)

@@ -103,12 +103,17 @@ def test_error_of_the_last_model_of_an_alias_reaches_the_client() -> None:
 
 def test_aliases_are_listed_and_unusable_ones_are_explained() -> None:
     with raw_upstream(always=json_answer({"data": [{"id": "gpt-5"}]})) as upstream:
-        models = {"mine": {"api": "openai", "url": upstream.url}, "fast": "mine/gpt-5"}
+        models = {
+            "mine": {"api": "openai", "url": upstream.url},
+            "sea": {"url": upstream.url},
+            "fast": "mine/gpt-5",
+            "deep": "sea/claude",
+        }
         with gateway_for(models) as url, openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as client:
             assert [model.id for model in client.models.list()] == ["fast", "gpt-5"]
             assert client.models.retrieve("fast").owned_by == "toolcrib"
-            refused = httpx2.post(f"{url}/v1/messages", json={"model": "fast", "messages": []})
-            assert refused.status_code == 404 and "alias 'fast'" in refused.json()["error"]["message"]
+            refused = httpx2.post(f"{url}/v1/chat/completions", json={"model": "deep", "messages": []})
+            assert refused.status_code == 404 and "alias 'deep'" in refused.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("status", [401, 429])

@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 # After this time without an acknowledgement, the kernel closes a connection.
 UNACKNOWLEDGED_SECONDS: Final = 180
 # The environment variables with which SDKs are pointed to each API.
-_VARIABLES: Final = {"messages": "ANTHROPIC_BASE_URL={}", "openai": "OPENAI_BASE_URL={}/v1"}
+_ANTHROPIC_VARIABLE: Final = "ANTHROPIC_BASE_URL={}"
+_OPENAI_VARIABLE: Final = "OPENAI_BASE_URL={}/v1"
+_VARIABLES: Final = {
+    "messages": (_ANTHROPIC_VARIABLE,),
+    "openai": (_OPENAI_VARIABLE,),
+    "chat": (_ANTHROPIC_VARIABLE, _OPENAI_VARIABLE),
+}
 
 
 @click.command("serve")
@@ -137,7 +143,7 @@ def print_client_setup(config: GatewayConfig, port: int) -> None:
     apis = {upstream.api for upstream in config.llm_gateway.upstreams}
     if apis:
         click.echo(f"LLM gateway: {base}. Set this for your client or SDK:\n")
-        for api in sorted(apis):
-            click.echo(_VARIABLES[api].format(base))
+        for variable in sorted({variable for api in apis for variable in _VARIABLES[api]}):
+            click.echo(variable.format(base))
         click.echo()
     sys.stdout.flush()

@@ -33,11 +33,13 @@ from toolcrib.gateway.llm.endpoint import (
     sanitize_header_value,
 )
 from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan, find_cached_price
-from toolcrib.gateway.llm.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.http_messages import HeaderList, UpstreamResponse
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
 from toolcrib.gateway.llm.tracing import describe_response, trace_request
+from toolcrib.gateway.llm.translation.response import CHAT_TARGET, TRANSLATORS, TranslatedResponse
+from toolcrib.gateway.llm.translation.translator import Translator
 from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
 from toolcrib.gateway.llm.usage import TokenCounts, UsageMeter, UsageReader
 from toolcrib.session.hosted_search import Provider, find_hosting_provider
@@ -344,8 +346,14 @@ class LlmGateway:
         if exchange.failed_models:
             # The client's key is for the first model of the alias.
             headers = [(name, value) for name, value in headers if name not in CREDENTIAL_HEADERS]
-        sent = ClientRequest(exchange.method, target or exchange.target, headers, body)
-        return await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
+        translator = _choose_translator(exchange, upstream)
+        if translator is None:
+            sent = ClientRequest(exchange.method, target or exchange.target, headers, body)
+            return await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
+        chat_body = translator.translate_request(await self._run_for_size(len(body), partial(parse_request_body, body)))
+        sent = ClientRequest(exchange.method, CHAT_TARGET, _translate_headers(headers), serialize_json(chat_body))
+        response = await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
+        return TranslatedResponse(response, translator, is_streaming=chat_body.get("stream") is True)
 
     async def forward_request(
         self,
@@ -435,6 +443,25 @@ class LlmGateway:
             known = ", ".join(get_args(LlmSearchSwitch))
             raise RequestFailed(f"{TOOL_SEARCH_HEADER}: {switch[:40]!r} is not one of {known}")
         return cast(LlmSearchSwitch, switch)
+
+
+def _choose_translator(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> Translator | None:
+    """Return a translator if the upstream does not have the API of a request, but Chat Completions."""
+    has_responses = upstream.api == "openai" and exchange.path.startswith("/v1/responses")
+    if upstream.api not in ("chat", "openai") or has_responses:
+        return None
+    if exchange.path == "/v1/messages/count_tokens":
+        raise RequestFailed("the upstream of this model has only Chat Completions, which cannot count tokens", 404)
+    translator = TRANSLATORS.get(exchange.path)
+    return translator() if translator else None
+
+
+def _translate_headers(headers: HeaderList) -> HeaderList:
+    """Return the headers of a request to Anthropic for a request to OpenAI."""
+    kept = [(name, value) for name, value in headers if not name.startswith("anthropic-") and name != "x-api-key"]
+    if all(name != "authorization" for name, _ in kept):
+        kept += [("authorization", f"Bearer {value}") for name, value in headers if name == "x-api-key"][:1]
+    return kept
 
 
 def _return(settings: LlmGatewayConfig) -> LlmGatewayConfig:

@@ -117,6 +117,11 @@ class UpstreamResponse(ABC):
         self._decoder = _Decompressor(self._encoding) if self._encoding in _WINDOW_BITS else None
 
     @property
+    def request(self) -> UpstreamRequest:
+        """The request that this is the response to."""
+        return self._request
+
+    @property
     def is_success(self) -> bool:
         """Whether the status is 2xx."""
         return 200 <= self.status < 300

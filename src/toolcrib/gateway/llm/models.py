@@ -64,9 +64,10 @@ def list_client_upstreams(gateway: LlmGateway, exchange: HttpExchange) -> list[L
     upstreams = list(gateway.settings.upstreams)
     if not upstreams:
         raise RequestFailed("no upstream is configured; add one to `models`", 404)
-    if all(upstream.api != api for upstream in upstreams):
-        api = upstreams[0].api
-    return [upstream for upstream in upstreams if upstream.api == api]
+    apis: set[LlmApi] = {api, "chat"} if api == "openai" else {api}
+    if all(upstream.api not in apis for upstream in upstreams):
+        apis = {upstreams[0].api}
+    return [upstream for upstream in upstreams if upstream.api in apis]
 
 
 def _list_aliases(gateway: LlmGateway, upstreams: Iterable[LlmUpstreamConfig]) -> list[str]:
@@ -108,13 +109,13 @@ def _is_routed_to(gateway: LlmGateway, upstream: LlmUpstreamConfig, model: dict[
 
 
 def _render_alias(api: LlmApi, alias: str) -> dict[str, Any]:
-    if api == "openai":
+    if api != "messages":
         return {"id": alias, "object": "model", "created": 0, "owned_by": "toolcrib"}
     return {"type": "model", "id": alias, "display_name": alias, "created_at": "1970-01-01T00:00:00Z"}
 
 
 def _render_model_list(api: LlmApi, models: list[dict[str, Any]]) -> dict[str, Any]:
-    if api == "openai":
+    if api != "messages":
         return {"object": "list", "data": models}
     ids = [model["id"] for model in models]
     return {"data": models, "has_more": False, "first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}

@@ -18,7 +18,7 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.http_messages import HeaderList
 from toolcrib.gateway.llm.usage import TokenCounts
 
-_PROVIDERS: Final[Mapping[LlmApi, str]] = {"messages": "anthropic", "openai": "openai"}
+_PROVIDERS: Final[Mapping[LlmApi, str]] = {"messages": "anthropic", "openai": "openai", "chat": "openai"}
 _tracer = trace.get_tracer("toolcrib.gateway.llm")
 
 

@@ -1,0 +1,102 @@
+"""A response of Chat Completions that reads like one of the client's API."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from toolcrib.adapters.plain_json import str_or_empty
+from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
+from toolcrib.gateway.llm.sse import SseParser, format_event
+from toolcrib.gateway.llm.translation.messages import MessagesTranslator
+from toolcrib.gateway.llm.translation.responses import ResponsesTranslator
+from toolcrib.gateway.llm.translation.translator import Body, ChatReply, EventWriter, Translator
+
+CHAT_TARGET: Final = "/v1/chat/completions"
+# The paths of the APIs that can be translated.
+TRANSLATORS: Final[dict[str, Callable[[], Translator]]] = {
+    "/v1/messages": MessagesTranslator,
+    "/v1/responses": ResponsesTranslator,
+}
+
+_REPLACED_HEADERS: Final = frozenset({"content-type", "content-length", "content-encoding"})
+_DONE: Final = "[DONE]"
+
+
+class TranslatedResponse(UpstreamResponse):
+    """Translates the body of a response while it is read."""
+
+    def __init__(self, response: UpstreamResponse, translator: Translator, *, is_streaming: bool) -> None:
+        is_streaming = is_streaming and response.is_success
+        type = "text/event-stream; charset=utf-8" if is_streaming else "application/json"
+        headers = [header for header in response.headers if header[0] not in _REPLACED_HEADERS]
+        super().__init__(response.request, response.status, [*headers, ("content-type", type)])
+        self._response = response
+        self._translator = translator
+        self._writer: EventWriter | None = translator.write_events() if is_streaming else None
+        self._parser = SseParser()
+        self._is_done = False
+
+    async def discard_rest(self) -> None:
+        """Skip a body that is about to end."""
+        await self._response.discard_rest()
+
+    async def close(self) -> None:
+        """Close the connection, unless the body was read to its end."""
+        await self._response.close()
+
+    async def _receive(self) -> bytes:
+        if self._writer is None:
+            return b"" if self._is_done else await self._translate_whole()
+        while not self._is_done:
+            if data := await self._translate_next(self._writer):
+                return data
+        return b""
+
+    async def _translate_whole(self) -> bytes:
+        self._is_done = True
+        body = await self._read_body()
+        if self.is_success:
+            return serialize_json(self._translator.translate_reply(ChatReply(body)))
+        return serialize_json(self._translator.translate_error(self.status, body))
+
+    async def _translate_next(self, writer: EventWriter) -> bytes:
+        """Return the events that follow from the next bytes of the upstream."""
+        if not self._response.is_event_stream:
+            # The upstream does not stream, so its reply becomes one chunk.
+            self._is_done = True
+            return _encode([*writer.handle_chunk(ChatReply(await self._read_body())), *writer.finish()])
+        chunk = await self._response.read_chunk()
+        events: list[Body] = []
+        for event in self._parser.parse_chunk(chunk) if chunk else ():
+            if event.data == _DONE:
+                self._is_done = True
+            else:
+                events += writer.handle_chunk(ChatReply(_check_error(parse_upstream_body(event.data))))
+        if not chunk or self._is_done:
+            self._is_done = True
+            events += writer.finish()
+        return _encode(events)
+
+    async def _read_body(self) -> Body:
+        data = await self._response.read()
+        try:
+            return parse_upstream_body(data)
+        except RequestFailed:
+            if self.is_success:
+                raise
+            return {}
+
+
+def _check_error(chunk: Body) -> Body:
+    """Raise the error that an upstream sends in the middle of a stream."""
+    error = chunk.get("error")
+    if isinstance(error, dict):
+        raise RequestFailed(str_or_empty(error.get("message")) or "the upstream failed; try again", 502)
+    return chunk
+
+
+def _encode(events: list[Body]) -> bytes:
+    return b"".join(format_event(event["type"], serialize_json(event)) for event in events)

@@ -1,0 +1,139 @@
+"""What all translations share: reading fields, refusing them by name, and content parts."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
+from toolcrib.errors import RequestFailed
+
+Body = dict[str, Any]
+
+
+def refuse(place: str, what: str = "") -> RequestFailed:
+    """Return the error for a part of a request that Chat Completions cannot carry."""
+    name = f"{place}: {what}" if what else f"`{place}`"
+    return RequestFailed(
+        f"{name} is not possible with this model, whose upstream has only Chat Completions; leave it out, or use "
+        "another model",
+        param=place,
+    )
+
+
+def check_fields(body: Mapping[str, Any], known: Collection[str]) -> None:
+    """Refuse a request with fields that cannot be translated. Fields without a value are allowed."""
+    for name, value in body.items():
+        if name not in known and value not in (None, False, [], {}):
+            raise refuse(name)
+
+
+def image_part(url: str) -> Body:
+    """Return an image of Chat Completions."""
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def simplify_content(parts: list[Body]) -> Any:
+    """Return content parts as a text if there is no image, which every server understands."""
+    if all(part["type"] == "text" for part in parts):
+        return "\n\n".join(part["text"] for part in parts)
+    return parts
+
+
+def function_call(id: str, name: str, arguments: str) -> Body:
+    """Return a tool call of Chat Completions."""
+    return {"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+class ChatMessages:
+    """Builds the messages of Chat Completions; the parts of one turn of the model become one message."""
+
+    def __init__(self) -> None:
+        self.messages: list[Body] = []
+
+    def add(self, role: str, content: Any, **more: Any) -> None:
+        """Add a message of anybody but the model."""
+        self.messages.append({"role": role, "content": content, **more})
+
+    def add_reply(self, *, text: str = "", reasoning: str = "", calls: Iterable[Body] = ()) -> None:
+        """Add a part of the model's turn."""
+        last = self.messages[-1] if self.messages else {}
+        if last.get("role") != "assistant":
+            last = {"role": "assistant", "content": None}
+            self.messages.append(last)
+        if text:
+            last["content"] = (last["content"] or "") + text
+        if reasoning:
+            last["reasoning_content"] = last.get("reasoning_content", "") + reasoning
+        if new := list(calls):
+            last["tool_calls"] = [*last.get("tool_calls", ()), *new]
+
+
+class ChatReply:
+    """The parts of a reply of Chat Completions, or of one chunk of it."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.id = str_or_empty(body.get("id"))
+        self.model = str_or_empty(body.get("model"))
+        choices = dicts_or_empty(body.get("choices"))
+        choice = choices[0] if choices else {}
+        message = dict_or_empty(choice.get("message") or choice.get("delta"))
+        self.finish_reason = str_or_empty(choice.get("finish_reason"))
+        self.text = str_or_empty(message.get("content"))
+        self.refusal = str_or_empty(message.get("refusal"))
+        # Servers have two names for it.
+        self.reasoning = str_or_empty(message.get("reasoning_content") or message.get("reasoning"))
+        self.calls = dicts_or_empty(message.get("tool_calls"))
+        self.usage = dict_or_empty(body.get("usage"))
+
+    @property
+    def input_tokens(self) -> int:
+        """All tokens of the prompt."""
+        return _count(self.usage.get("prompt_tokens"))
+
+    @property
+    def cached_tokens(self) -> int:
+        """The tokens of the prompt that were read from a cache."""
+        return _count(dict_or_empty(self.usage.get("prompt_tokens_details")).get("cached_tokens"))
+
+    @property
+    def output_tokens(self) -> int:
+        """The tokens of the reply."""
+        return _count(self.usage.get("completion_tokens"))
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+class EventWriter(ABC):
+    """Translates the chunks of a streamed reply to the events of another API."""
+
+    @abstractmethod
+    def handle_chunk(self, chunk: ChatReply) -> list[Body]:
+        """Return the events that follow from a chunk."""
+
+    @abstractmethod
+    def finish(self) -> list[Body]:
+        """Return the last events; none if the upstream has not ended its reply."""
+
+
+class Translator(ABC):
+    """Translates one request and its reply."""
+
+    @abstractmethod
+    def translate_request(self, body: Mapping[str, Any]) -> Body:
+        """Return the request for Chat Completions; raise `RequestFailed` for what it cannot carry."""
+
+    @abstractmethod
+    def translate_reply(self, reply: ChatReply) -> Body:
+        """Return a whole reply in the client's API."""
+
+    @abstractmethod
+    def translate_error(self, status: int, body: Mapping[str, Any]) -> Body:
+        """Return an error of the upstream in the client's API."""
+
+    @abstractmethod
+    def write_events(self) -> EventWriter:
+        """Return the translator of a streamed reply."""
