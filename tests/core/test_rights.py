@@ -7,6 +7,7 @@ import pytest
 
 from toolcrib import Tool
 from toolcrib.core.rights import allow_all, build_rights, check_callback_result, resolve_callback_result
+from toolcrib.core.worker_thread import run_in_thread
 from toolcrib.errors import InvalidConfig, InvalidQuery
 
 TOOL = Tool("send_email")
@@ -97,3 +98,10 @@ def test_async_caller_awaits_the_callback_and_its_checks() -> None:
             assert resolve(check) == frozenset()
     with pytest.raises(InvalidConfig, match="returned None"):
         resolve(_return_later(None))
+
+
+def test_rights_of_an_async_caller_are_an_error_for_a_sync_one() -> None:
+    rights = asyncio.run(run_in_thread(build_rights, _allow_later))
+    assert asyncio.run(run_in_thread(rights.is_allowed, TOOL))
+    with pytest.raises(InvalidConfig, match="async caller"):
+        rights.is_allowed(TOOL)

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.core.token_count import count_tool_tokens, estimate_tokens, render_definition
+from toolcrib.core.token_count import count_tokens, count_tool_tokens, estimate_tokens, render_definition
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
 
 
 def test_words_signs_and_digits_count() -> None:
@@ -32,3 +36,13 @@ def test_definition_is_counted_with_any_counter() -> None:
 @given(st.text(max_size=200), st.text(max_size=200))
 def test_more_text_is_never_much_fewer_tokens(one: str, more: str) -> None:
     assert estimate_tokens(f"{one} {more}") >= estimate_tokens(one) - 1
+
+
+@pytest.mark.parametrize("value", [None, "7", -1, float("nan"), float("inf")])
+def test_counter_that_returns_no_number_is_an_error(value: Any) -> None:
+    with pytest.raises(InvalidConfig, match="a token counter must return a number"):
+        count_tokens("text", lambda text: value)
+
+
+def test_fractions_of_tokens_are_rounded_up() -> None:
+    assert count_tokens("text", lambda text: len(text) / 3) == 2  # type: ignore[arg-type,return-value]

@@ -37,6 +37,7 @@ from tests.frameworks.script import (
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.demo import office
+from toolcrib.errors import InvalidConfig
 from toolcrib.frameworks.langchain import ToolcribMiddleware
 from toolcrib.session.disclosure import Disclosure
 
@@ -155,6 +156,28 @@ def test_stubs_have_no_parameters_and_hosted_tools_are_kept() -> None:
     parameters = {item["function"]["name"]: item["function"]["parameters"] for item in requests[1].body["tools"]}
     assert "city" in parameters["get_weather"]["properties"]
     assert not parameters["send_email"].get("properties")
+
+
+async def _may_use(tool: Any) -> bool:
+    return bool(tool.name != "refund_charge")
+
+
+async def _select_rights_later(runtime: Any) -> Any:
+    return _may_use
+
+
+def test_async_rights_are_awaited_by_an_async_run_and_refused_by_a_sync_one() -> None:
+    turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
+    with ScriptedModel(turns) as model:
+        middleware = [ToolcribMiddleware(engine=build_lexical_engine, allowed=_select_rights_later)]
+        agent = create_agent(_llm(model), TOOLS, middleware=middleware)
+        asyncio.run(agent.ainvoke(ASKED))
+        assert "refund_charge" not in found_names(model.requests[1])
+        assert 'There is no tool "refund_charge"' in model.requests[2].results[0]
+        with pytest.raises(InvalidConfig, match="use its async methods"):
+            agent.invoke(ASKED)
+    with pytest.raises(InvalidConfig, match="`allowed` returned None"):
+        _run(turns, allowed=lambda runtime: None)
 
 
 def test_least_recently_used_tools_are_evicted_with_a_note() -> None:

@@ -137,6 +137,19 @@ def test_forbidden_tool_is_neither_found_nor_run_nor_named() -> None:
     assert "refunded" in requests[2].results[0]
 
 
+def test_async_rights_are_awaited() -> None:
+    async def may_use(tool: Any) -> bool:
+        return bool(tool.name != "refund_charge")
+
+    async def select_rights(ctx: Any) -> Any:
+        return may_use
+
+    turns = [Turn(search_call("refund a charge")), Turn(REFUND), Turn("No.")]
+    requests = _run(turns, allowed=select_rights)
+    assert "refund_charge" not in found_names(requests[1])
+    assert 'There is no tool "refund_charge"' in requests[2].results[0]
+
+
 def test_result_of_a_call_notes_evicted_tools() -> None:
     assert_eviction_is_noted(_run(TIGHT_TURNS, budget=SMALL_BUDGET))
 

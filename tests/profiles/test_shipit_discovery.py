@@ -151,6 +151,21 @@ def test_denied_tools_are_not_searched() -> None:
     assert hide_denied({}, discoverable) == frozenset()
 
 
+async def _allow_later(name: str) -> bool:
+    return True
+
+
+def _fail(name: str) -> bool:
+    raise KeyError(name)
+
+
+@pytest.mark.parametrize("check", [_allow_later, _fail, lambda name: 1, lambda name: None])
+def test_check_that_does_not_return_true_denies(check: Any) -> None:
+    state: dict[str, Any] = {"available_tools": [{"name": "read"}]}
+    assert hide_denied(state, check) == {"read"}
+    assert state["available_tools"] == []
+
+
 @pytest.mark.parametrize(
     ("query", "points"),
     [

@@ -143,3 +143,16 @@ def test_random_order_depends_only_on_seed_and_name() -> None:
     assert one.sort_tools(tools) == one.sort_tools(list(reversed(tools))) != other.sort_tools(tools)
     fewer = [tool for tool in one.sort_tools(tools) if tool in tools[:6]]
     assert fewer == one.sort_tools(tools[:6])
+
+
+def test_tools_that_exceed_a_budget_are_deferred() -> None:
+    tools = [Tool("a"), Tool("b", policy="never"), Tool("c")]
+
+    def count(tool: Tool) -> int:
+        return 10
+
+    disclosure = Disclosure()
+    assert disclosure.plan_within(tools, 30, count) == disclosure.plan(tools)
+    assert disclosure.plan_within(tools, None, count) == disclosure.plan(tools)
+    plan = disclosure.plan_within(tools, 29, count)
+    assert ([tool.id for tool in plan.visible_tools], plan.is_active) == (["b"], True)

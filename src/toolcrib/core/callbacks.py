@@ -34,3 +34,13 @@ def discard_awaitable(value: object) -> bool:
 def name_callback(function: Callable[..., Any]) -> str:
     """Return the name of a function for error messages."""
     return getattr(function, "__name__", "") or type(function).__name__
+
+
+def returns_true(check: Callable[..., Any], *arguments: object) -> bool:
+    """Return whether a check returns True; one that raises, is async or returns anything else denies."""
+    try:
+        verdict = check(*arguments)
+    except Exception:
+        return False
+    discard_awaitable(verdict)
+    return verdict is True

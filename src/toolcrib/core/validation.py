@@ -109,10 +109,9 @@ def _build_validator(text: str) -> jsonschema_rs.Validator:
                 return version(json.dumps(plain), offline=True, pattern_options=_PATTERNS)
             except ValueError:
                 continue
-        message = str(error)
-        if isinstance(error, jsonschema_rs.ValidationError):
-            location = _render_location(error.instance_path)
-            message = f"{error.message} (at {location})" if location else error.message
+        message = getattr(error, "message", str(error))
+        location = _render_location(getattr(error, "instance_path", []))
+        message = f"{message} (at {location})" if location else message
         raise InvalidSchema(f"not a JSON Schema that can be used: {_shorten(message)}") from error
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from toolcrib.adapters import openai_chat
+from toolcrib.core.callbacks import returns_true
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.profiles.shipit import AVAILABLE_TOOLS_KEY, CORE_TOOLS, render_parameters
@@ -146,10 +147,11 @@ def hide_denied(state: MutableMapping[str, Any], discoverable: Callable[[str], b
     """Remove denied tools from the searchable tools and return their names.
 
     Only the name is checked; whether certain arguments are allowed is checked when the tool is
-    called.
+    called. A check that raises, is async or does not return True denies.
     """
     available = list(state.get(AVAILABLE_TOOLS_KEY) or ())
-    hidden = frozenset(name for tool in available if not discoverable(name := str(tool.get("name") or "")))
+    names = [str(tool.get("name") or "") for tool in available]
+    hidden = frozenset(name for name in names if not returns_true(discoverable, name))
     state[HIDDEN_KEY] = set(hidden)
     state[AVAILABLE_TOOLS_KEY] = [tool for tool in available if str(tool.get("name") or "") not in hidden]
     return hidden
