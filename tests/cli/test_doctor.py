@@ -73,3 +73,24 @@ def test_invalid_file_is_reported(path: Path) -> None:
     result = _run(path, '{"htp": {"port": "${SET_HERE}"}}')
     assert result.exit_code == 1
     assert result.stderr == f'Error: {path}, line 1: htp: unknown key; did you mean "http"?\n'
+
+
+def test_secrets_in_a_readable_file_are_named(path: Path) -> None:
+    text = """{
+      "mcpServers": {"a": {
+        "url": "https://example.com",
+        "headers": {"Authorization": "Bearer abcdefgh12345678", "X-Api-Key": "${KEY:-}", "Accept": "text/html"},
+        "env": {"API_TOKEN": "very-secret", "REGION": "eu-central-1"}
+      }},
+      "auth": {"keys": ["a-long-key-for-me"]}
+    }"""
+    path.write_text(text)
+    path.chmod(0o644)
+    result = _run(path, text)
+    assert "other users can read the file, which contains secrets in plain text: " in result.stdout
+    for name in ("mcpServers.a.headers.Authorization", "mcpServers.a.env.API_TOKEN", "auth.keys[0]"):
+        assert name in result.stdout
+    for other in ("X-Api-Key", "REGION", "Accept", "very-secret"):
+        assert other not in result.stdout
+    path.chmod(0o600)
+    assert "plain text" not in _run(path, text).stdout

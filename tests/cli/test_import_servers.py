@@ -57,8 +57,9 @@ def test_servers_are_imported_and_listed(user: UserAccount) -> None:
     assert f"19 added to {user.config}" in result.stdout
     assert "hush" not in result.stdout
     assert user.config.stat().st_mode & 0o777 == 0o600
-    result = user.run("config", "check")
-    assert "is valid: 19 servers (5 disabled)" in " ".join(result.stdout.split())
+    result = user.run("config", "check", code=1)
+    assert "is valid: 19 servers (3 disabled)" in " ".join(result.stdout.split())
+    assert "needy cannot be started: the environment variable UNSET_KEY is not set" in result.stderr
     assert "No new servers." in user.run("import").stdout
 
 
@@ -218,7 +219,7 @@ def test_config_path_and_check(user: UserAccount) -> None:
     lines = user.run("config", "path").stdout.splitlines()
     assert lines == [f"used      {here}", f"missing   {user.config}"]
     document = user.json("config", "check")
-    assert document["servers"] == {"a": {"transport": "stdio", "enabled": True}}
+    assert document["servers"] == {"a": {"transport": "stdio", "enabled": True, "problem": ""}}
     printed = " ".join(user.run("config", "check").stdout.split())
     assert "1 server (0 disabled), 0 profiles, 0 models, 0 keys" in printed
     assert "envFile is not read here" in printed

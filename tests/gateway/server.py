@@ -16,10 +16,12 @@ WAIT_SECONDS = 20.0
 
 
 @contextmanager
-def running_app(app: Callable[..., Any]) -> Iterator[int]:
+def running_app(app: Callable[..., Any], **options: Any) -> Iterator[int]:
     """Serve an application and yield its port."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2))
+    server = uvicorn.Server(
+        uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=2, **options)
+    )
     thread = Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()
     try:

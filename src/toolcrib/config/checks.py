@@ -10,9 +10,10 @@ from pathlib import PurePath
 from typing import Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from toolcrib.config.fields import collect_required_variables
+from toolcrib.config.fields import collect_required_variables, format_path, has_variables
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
 from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.files.json_file import JsonPath
 
 Severity = Literal["error", "warning", "note"]
 FindProgram = Callable[[str, str | None], str | None]
@@ -47,6 +48,7 @@ _SECRET_VALUE = re.compile(
     r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bglpat-[\w-]{15,}"
     r"|(?i:bearer\s+)[\w.~+/-]{16,}|\beyJ[\w-]{10,}\.[\w-]{10,}\.)"
 )
+_MIN_SECRET_CHARS = 8
 _PASSWORD_IN_URL = re.compile(r"\w+://[^/\s:@]+:[^/\s@]+@")
 
 
@@ -102,6 +104,28 @@ def find_unset_variables(document: object, environment: Mapping[str, str]) -> tu
         for server, name in required
         if name not in environment
     )
+
+
+def find_plain_secrets(document: object) -> list[str]:
+    """Return the paths of the settings that contain a secret in plain text, such as `mcpServers.a.env.TOKEN`."""
+    found: list[str] = []
+    remaining: list[tuple[JsonPath, object]] = [((), document)]
+    while remaining:
+        path, value = remaining.pop()
+        if isinstance(value, Mapping):
+            remaining += [((*path, str(key)), item) for key, item in reversed(list(value.items()))]
+        elif isinstance(value, list):
+            remaining += [((*path, number), item) for number, item in reversed(list(enumerate(value)))]
+        elif isinstance(value, str) and not has_variables(value) and _is_plain_secret(path, value):
+            found.append(format_path(path))
+    return found
+
+
+def _is_plain_secret(path: JsonPath, value: str) -> bool:
+    name = next((step for step in reversed(path) if isinstance(step, str)), "")
+    is_named = any(_SECRET_NAME.search(name[:end]) for end in (len(name), len(name) - 1)) or name in ("key", "keys")
+    is_long = len(value) >= _MIN_SECRET_CHARS and value.strip() == value and " " not in value
+    return bool((is_named and is_long) or _SECRET_VALUE.search(value) or _PASSWORD_IN_URL.search(value))
 
 
 def _check_program(server: ServerConfig, find_program: FindProgram, is_folder: IsFolder) -> Iterator[ConfigFinding]:

@@ -46,6 +46,7 @@ LlmTier = Literal["hidden", "stub"]
 
 _SQLITE_PREFIX: Final = "sqlite:///"
 _TOKENS_SUFFIX: Final = ".tokens"
+_LOGS_SUFFIX: Final = ".logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class ServerConfig:
         (), "Offer only the tools that match one of these patterns; empty for all."
     )
     tools_blocked: tuple[str, ...] = setting((), "Do not offer the tools that match one of these patterns.")
+    imported_from: str = setting("", "The client and the file from which `toolcrib import` copied the server.")
     # Why the server cannot be started, for example because of an unset variable.
     problem: str = ""
 
@@ -498,6 +500,12 @@ def resolve_token_folder(config: GatewayConfig) -> Path | None:
     if path is not None:
         return path.with_suffix(_TOKENS_SUFFIX)
     return config.path.resolve().parent / f"toolcrib{_TOKENS_SUFFIX}" if config.path else None
+
+
+def resolve_log_folder(config: GatewayConfig) -> Path | None:
+    """Return the folder of the servers' standard error, next to the store file; None without a file."""
+    path = sqlite_path(resolve_store_url(config))
+    return path.with_suffix(_LOGS_SUFFIX) if path is not None else None
 
 
 def sqlite_path(url: str) -> Path | None:

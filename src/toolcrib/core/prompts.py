@@ -89,7 +89,7 @@ GATEWAY_SEARCH: Final = (
     "Say what you want to do and this returns the tools for it with their parameters. "
     "Search before you say that something cannot be done."
 )
-GATEWAY_TOOL_COUNT: Final = "There are {count} more tools than are listed here, of these servers: {servers}."
+GATEWAY_TOOL_COUNT: Final = "{count} than are listed here come from these servers: {servers}."
 GATEWAY_PENDING_SERVERS: Final = "More come from servers that were not up yet: {servers}."
 GATEWAY_DETAIL: Final = "How much to return of each tool: its name, one line, or all its parameters."
 GATEWAY_SERVER: Final = "Only tools of this server."
@@ -118,10 +118,19 @@ CALL_TOOL_NAME: Final = "The tool's name, as {search} returned it."
 CALL_ARGUMENTS: Final = "The tool's arguments, as its parameters ask for them."
 CALL_DIRECTLY: Final = "{name} cannot be called through {call}. Call it directly."
 NO_ROOM_FOR_TOOL: Final = "There is no room left for {name}. Ask for it by itself."
+GATEWAY_INSTRUCTIONS: Final = "Toolcrib gives access to the tools of these servers: {servers}."
+GATEWAY_INSTRUCTIONS_SEARCH: Final = (
+    "Most tools are not listed. Before you say that something cannot be done, say what you want to do to {search}; "
+    "it returns the tools for it with their parameters. Call them with {call}."
+)
+GATEWAY_INSTRUCTIONS_DYNAMIC: Final = (
+    "Some tools are not listed. Before you say that something cannot be done, search with {search}; the tools that it "
+    "finds are then listed."
+)
 SERVER_LIST: Final = "Servers: {servers}."
 GATEWAY_RESULT_COUNT: Final = "Found {count}, best first, each with a score from 0 to 1. Call with {call}."
 MORE_MATCHES: Final = "More tools fit; ask for more, or say more precisely what you need."
-SHORTENED_RESULTS: Final = "{count} were shortened; {describe} returns the full definitions."
+SHORTENED_RESULTS: Final = "To fit, {count} shortened; {describe} returns the full definitions."
 SERVER_UNAVAILABLE: Final = "{count} of {server} cannot be called now: {reason}."
 TOOLS_UNKNOWN: Final = "The tools of {server} are not known yet: {reason}."
 SERVERS_STARTING: Final = "{count} still starting: {servers}. Search again in a moment for their tools."

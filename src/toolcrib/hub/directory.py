@@ -115,6 +115,11 @@ def describe_tool(definition: Mapping[str, Any], number: int) -> str:
     return f"tool {number}"
 
 
+def format_tool_count(count: int) -> str:
+    """Return "1 tool" or "N tools"."""
+    return "1 tool" if count == 1 else f"{count:,} tools"
+
+
 def limit_problems(problems: list[str]) -> tuple[str, ...]:
     """Return the first `MAX_PROBLEMS` problems and the number of the rest."""
     more = len(problems) - MAX_PROBLEMS

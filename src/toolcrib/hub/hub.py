@@ -169,6 +169,11 @@ class Hub:
             names = stored | self._stats
             return {name: stored.get(name, 0) + self._stats.get(name, 0) for name in names}
 
+    @property
+    def has_unwritten(self) -> bool:
+        """Whether calls or counters wait for `flush`."""
+        return bool(self._calls or self._stats)
+
     def flush(self) -> None:
         """Write buffered calls and counters to the store."""
         with self._lock:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property
 from typing import Any, Final, Literal
 
 from toolcrib.config.settings import AccessProfile, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.token_count import count_tool_tokens
-from toolcrib.core.tool import Tool
+from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.errors import InvalidQuery
 from toolcrib.hub.directory import DirectoryEntry, QuarantinedTool, ServerTools, ToolDirectory, matches_any
@@ -91,8 +92,24 @@ class AccessView:
         """Return whether a server may have tools of this profile, before its tools are known."""
         return self.profile.servers is None or server in self.profile.servers
 
+    def may_use_prompt(self, server: str, name: str) -> bool:
+        """Return whether this profile may use a prompt, known by its public name. The tool filter applies."""
+        return self.may_use_tool(server, name)
+
+    def may_use_resources(self, server: str) -> bool:
+        """Return whether this profile may use a server's resources.
+
+        Resources have no names that a tool filter could match, so the filter must allow the whole
+        server, as `github___*` does.
+        """
+        if self.profile.tools is None or not self.may_use_server(server):
+            return self.may_use_server(server)
+        prefixes = [tools.server.alias or server for tools in self.directory.servers if tools.server.name == server]
+        start = f"{next(iter(prefixes), server)}{SERVER_SEPARATOR}"
+        return any(pattern.endswith("*") and fnmatchcase(start, pattern) for pattern in self.profile.tools)
+
     def can_see_server(self, server: str) -> bool:
-        """Return whether this profile may use a server's prompts and resources.
+        """Return whether this profile may know of a server.
 
         A profile with a tool filter sees only the servers that have a tool for it.
         """

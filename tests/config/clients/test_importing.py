@@ -12,6 +12,7 @@ from toolcrib.config.clients.importing import discover_servers, plan_import
 from toolcrib.config.clients.locations import CLIENTS, HostSystem, list_client_files
 from toolcrib.config.clients.translation import DiscoveredServer
 from toolcrib.config.loader import load_config
+from toolcrib.config.parser import parse_config
 from toolcrib.errors import InvalidConfig
 
 
@@ -109,8 +110,8 @@ def test_claude_code_is_read(host: HostSystem) -> None:
     # A server of a project is started in the folder of the project.
     assert found["local"].entry == {"command": "./server.py", "args": ["--here"], "cwd": str(host.project_folder)}
     assert found["shared"].entry == {"type": "sse", "url": "${BASE_URL:-https://example.com}/sse"}
-    assert found["needy"].entry["enabled"] is False
-    assert found["needy"].notes == ("not set: UNSET_KEY", 'disabled: correct this, then remove "enabled": false')
+    assert "enabled" not in found["needy"].entry
+    assert found["needy"].notes == ("not set: UNSET_KEY; set it before you start the gateway",)
 
 
 def test_all_projects_of_claude_code_can_be_read(host: HostSystem) -> None:
@@ -149,7 +150,7 @@ def test_vscode_is_read(host: HostSystem) -> None:
     found = _discover(host, "vscode")
     assert list(found) == ["perplexity", "learn", "old"]
     assert found["perplexity"].entry["env"] == {"PERPLEXITY_API_KEY": "${PERPLEXITY_KEY}"}
-    assert found["perplexity"].entry["enabled"] is False
+    assert "enabled" not in found["perplexity"].entry
     assert found["perplexity"].notes[0] == ("the client prompts for perplexity-key: set the variable PERPLEXITY_KEY")
     assert found["learn"].entry == {"type": "http", "url": "https://learn.microsoft.com/api/mcp"}
     assert found["old"].entry == {"command": "uvx", "args": ["old-server"]}
@@ -281,6 +282,8 @@ def test_all_servers_are_imported_and_clashing_names_are_changed(host: HostSyste
     assert config.servers["github-cursor"].url == "https://api.githubcopilot.com/mcp/"
     assert {brought.outcome for brought in merger.servers} == {"added"}
     assert len(config.servers) == len(merger.servers) == 19
+    source = host.home / ".cursor" / "mcp.json"
+    assert config.servers["github-cursor"].imported_from == f"Cursor: {source}"
     # A second import changes nothing.
     again = plan_import(path, discover_servers(host).servers, host.environment)
     assert again.after == again.before
@@ -306,6 +309,26 @@ def test_third_server_of_a_name_gets_a_number(tmp_path: Path) -> None:
     path = put(tmp_path / "toolcrib.json", '{"mcpServers": {"a": {"command": "z"}}}')
     merger = plan_import(path, discover_servers(host).servers, {})
     assert [one.name for one in merger.servers] == ["a-vscode", "a-vscode-2"]
+
+
+def test_import_loses_no_server(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    entries = {
+        "mail": {"command": "mail-server"},
+        "off": {"command": "off-server"},
+        "proxied": {"command": "docker", "args": ["exec", "toolcrib", "server"]},
+    }
+    put(host.home / ".cursor" / "mcp.json", json.dumps({"mcpServers": entries}))
+    own = {"letters": {"command": "x", "alias": "mail"}, "off": {"command": "off-server", "enabled": False}}
+    path = put(tmp_path / "toolcrib.json", json.dumps({"mcpServers": own}))
+    plan = plan_import(path, discover_servers(host).servers, {})
+    assert [(one.server.name, one.outcome, one.name) for one in plan.servers] == [
+        ("mail", "added", "mail-cursor"),
+        ("off", "skipped", ""),
+        ("proxied", "added", "proxied"),
+    ]
+    assert "is disabled in toolcrib.json" in plan.servers[1].server.error
+    assert set(parse_config(json.loads(plan.after), {}).servers) == {"letters", "off", "mail-cursor", "proxied"}
 
 
 def test_import_into_invalid_file_is_rejected(host: HostSystem, tmp_path: Path) -> None:

@@ -105,6 +105,19 @@ def on_start() -> None:
             write("x" * 1_000_000)
     if KIND == "mute":
         time.sleep(3600)
+    if KIND == "chatty":
+        sys.stderr.write(f"my token is {os.environ['API_TOKEN']}\n")
+        sys.stderr.flush()
+    if KIND == "daemon":
+        # A child process in a session of its own.
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        Path(ARGUMENT).write_text(str(child.pid))
     if KIND == "tree":
         # A child process that ignores SIGTERM and reports its process id.
         code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"

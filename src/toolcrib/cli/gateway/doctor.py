@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -14,7 +15,7 @@ import click
 
 from toolcrib.cli.gateway.launch import config_option, configure_logging, print_started, require_gateway
 from toolcrib.cli.printing import format_count, json_option, print_json, print_note, sanitize, wrap
-from toolcrib.config.checks import ConfigFinding, check_config, find_unset_variables
+from toolcrib.config.checks import ConfigFinding, check_config, find_plain_secrets, find_unset_variables
 from toolcrib.config.fields import collect_required_variables
 from toolcrib.config.loader import parse_document, read_document, require_config_path
 from toolcrib.config.settings import GatewayConfig
@@ -23,6 +24,7 @@ from toolcrib.errors import InvalidConfig
 if TYPE_CHECKING:
     from toolcrib.gateway.mcp.admin.doctor import ServerReport
 
+_MAX_LISTED_SECRETS = 5
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -70,7 +72,21 @@ def _check_config_file(path: Path) -> tuple[GatewayConfig | None, list[ConfigFin
     findings = check_config(
         config, lambda program, folders: shutil.which(program, path=folders), lambda folder: Path(folder).is_dir()
     )
-    return config, [*unset, *findings]
+    return config, [*unset, *_check_file_access(path, document.value), *findings]
+
+
+def _check_file_access(path: Path, document: object) -> list[ConfigFinding]:
+    """Return a finding if the file contains secrets and other users can read it."""
+    if sys.platform == "win32" or not path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH):
+        return []
+    secrets = find_plain_secrets(document)
+    if not secrets:
+        return []
+    more = f" and {len(secrets) - _MAX_LISTED_SECRETS} more" if len(secrets) > _MAX_LISTED_SECRETS else ""
+    listed = ", ".join(secrets[:_MAX_LISTED_SECRETS])
+    problem = f"other users can read the file, which contains secrets in plain text: {listed}{more}"
+    fix = f"run: chmod 600 {path}; or use variables in place of the secrets, such as ${{GITHUB_TOKEN}}"
+    return [ConfigFinding("warning", problem, fix)]
 
 
 def _check_servers(config: GatewayConfig, failed: Collection[str]) -> list[ServerReport]:

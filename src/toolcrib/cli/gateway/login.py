@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import threading
 import time
 import webbrowser
 from typing import Final
@@ -60,7 +61,8 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     def show_login_page(url: str) -> None:
         print_note(f"Log in on this page:\n\n{url}\n")
         if not no_browser:
-            webbrowser.open(url)
+            # In a thread, because some browsers block until they are closed.
+            threading.Thread(target=webbrowser.open, args=(url,), daemon=True).start()
 
     grant = anyio.run(login, server, show_login_page, port)
     if grant is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
 import socket
 import sys
 from typing import TYPE_CHECKING, Final
@@ -58,6 +59,7 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
     from toolcrib.console.pages import build_console_routes
     from toolcrib.gateway.app import build_http_app
     from toolcrib.gateway.browser_sessions import BrowserSessions
+    from toolcrib.gateway.http_protocol import TimedHttpProtocol
     from toolcrib.hub.startup import open_hub
 
     hub = open_hub(config)
@@ -70,14 +72,21 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
             access_log=False,
             timeout_graceful_shutdown=5,
             lifespan="on",
+            http=TimedHttpProtocol,
         )
         with bind_socket(config.http) as listener:
             port = listener.getsockname()[1]
             print_console_address(config, port, sessions.create_link_token())
             print_client_setup(config, port)
+            # uvicorn sends itself the signal again after the shutdown, which would skip the rest.
+            signal.signal(signal.SIGTERM, _exit_on_signal)
             uvicorn.Server(settings).run(sockets=[listener])
     finally:
         hub.close()
+
+
+def _exit_on_signal(number: int, frame: object) -> None:
+    raise SystemExit(0)
 
 
 def _print_if_started(started: ServerStart) -> None:

@@ -186,14 +186,20 @@ def _print_status(status: Mapping[str, Any]) -> None:
 
 def _print_server(server: Mapping[str, Any], name_columns: int) -> None:
     state = click.style(server["state"].ljust(10), fg=_STATE_COLOURS.get(server["state"]))
-    counts = f"{server['tools']:>5,} tools  {server['tokens']:>8,} tokens  {server['calls']:>6,} calls"
+    units = {"tools": 5, "tokens": 8, "calls": 6}
+    counts = "  ".join(f"{server[unit]:>{width},} {_pad_unit(unit, server[unit])}" for unit, width in units.items())
     name = sanitize(server["name"]).ljust(name_columns)
-    click.echo(f"{click.style(name, bold=True)}  {state}  {counts}")
+    click.echo(f"{click.style(name, bold=True)}  {state}  {counts}".rstrip())
     if server["trouble"]:
         click.echo(wrap(f"✗ {sanitize(server['trouble'])}", "  "))
     for field_name, note in _SERVER_NOTES.items():
         if server[field_name]:
             click.echo(f"  ! {format_count(len(server[field_name]), 'tool')} {note}")
+
+
+def _pad_unit(unit: str, count: int) -> str:
+    """Return a unit in singular or plural, with the same width."""
+    return f"{unit.removesuffix('s')} " if count == 1 else unit
 
 
 def _format_savings(tokens: int) -> str:

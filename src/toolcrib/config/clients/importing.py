@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,6 +11,7 @@ from typing import Any, Literal
 from toolcrib.config.clients.file_writes import encode_like
 from toolcrib.config.clients.locations import SERVERS, ClientFile, HostSystem, list_client_files
 from toolcrib.config.clients.translation import DiscoveredServer, starts_toolcrib, translate_entry
+from toolcrib.config.fields import escape_variables
 from toolcrib.config.jsonc import parse_jsonc, set_member
 from toolcrib.config.loader import EXPECTED_CONTENT, parse_document
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
@@ -22,6 +23,7 @@ ImportOutcome = Literal["added", "there already", "skipped"]
 MAX_SERVERS_PER_FILE = 1000
 MAX_PROJECTS = 1000
 _BLANK_BYTES = 4096
+_SOURCE_KEY = "importedFrom"
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +165,13 @@ def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment:
         same = (name for name, entry in entries.items() if _is_same_server(entry, server.entry))
         existing = next(same, None)
         if existing is not None:
-            imported.append(ImportedServer(server, "there already", existing))
+            imported.append(_describe_existing(server, existing, entries[existing]))
             continue
-        name = _free_name(server, entries)
-        entries[name] = server.entry
-        text = set_member(text, target.section, name, server.entry)
+        aliases = {entry["alias"] for entry in entries.values() if isinstance(entry, Mapping) and "alias" in entry}
+        name = _free_name(server, {*entries, *aliases})
+        source = f"{server.source.title}: {server.source.path}"
+        entries[name] = {**server.entry, _SOURCE_KEY: escape_variables(source)}
+        text = set_member(text, target.section, name, entries[name])
         imported.append(ImportedServer(server, "added", name))
     if parse_servers(target, text) != entries:
         raise InvalidConfig(f"{path}: its layout cannot be edited; add the servers by hand")
@@ -176,18 +180,26 @@ def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment:
     return ImportPlan(path, before, encode_like(before, text), tuple(imported))
 
 
+def _describe_existing(server: DiscoveredServer, name: str, entry: Mapping[str, Any]) -> ImportedServer:
+    """Return the outcome for a server that our file has. One that is disabled there stays in the client."""
+    if entry.get("enabled") is False and server.entry.get("enabled") is not False:
+        error = f'{name} is disabled in toolcrib.json; remove "enabled": false there'
+        return ImportedServer(replace(server, error=error), "skipped")
+    return ImportedServer(server, "there already", name)
+
+
 def _is_same_server(existing: object, entry: Mapping[str, Any]) -> bool:
-    """Return whether two entries define the same server, ignoring whether it is enabled."""
+    """Return whether two entries define the same server, ignoring whether it is enabled and its source."""
     if not isinstance(existing, Mapping):
         return False
     first, second = (
-        {key: value for key, value in members.items() if key != "enabled" and value not in ([], {})}
+        {key: value for key, value in members.items() if key not in ("enabled", _SOURCE_KEY) and value not in ([], {})}
         for members in (existing, entry)
     )
     return first == second
 
 
-def _free_name(server: DiscoveredServer, used: Mapping[str, Any]) -> str:
+def _free_name(server: DiscoveredServer, used: Collection[str]) -> str:
     """Return the name of the server, with the client and a number appended if it is in use."""
     if server.name not in used:
         return server.name

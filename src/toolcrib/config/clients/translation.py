@@ -67,8 +67,8 @@ def translate_entry(source: ClientFile, name: str, entry: object, system: HostSy
     notes += [f"{key} {effect}" for key, effect in NOTED_KEYS.items() if key in members]
     unset = [name for name in collect_required_variables(own) if name not in system.environment]
     if unset:
-        notes.append(f"not set: {', '.join(unset)}")
-    if unset or translator.has_unknown:
+        notes.append(f"not set: {', '.join(unset)}; set it before you start the gateway")
+    if translator.has_unknown:
         own["enabled"] = False
         notes.append('disabled: correct this, then remove "enabled": false')
     return DiscoveredServer(source, name, own, tuple(dict.fromkeys(notes)))
@@ -83,7 +83,7 @@ def starts_toolcrib(entry: object) -> bool:
         return False
     words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
     program = re.split(r"[/\\]", command)[-1].removesuffix(".exe")
-    return program == "toolcrib" or "toolcrib" in words[:2]
+    return program == "toolcrib" or ("toolcrib" in words[:2] and "stdio" in words)
 
 
 def _add_client_defaults(own: dict[str, Any], source: ClientFile, system: HostSystem) -> None:

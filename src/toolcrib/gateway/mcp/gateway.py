@@ -22,6 +22,8 @@ from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
 
 HOUSEKEEPING_SECONDS: Final = 2.0
+# Counters of the last moments are lost if the gateway is killed.
+FLUSH_SECONDS: Final = 0.5
 MAX_ENCODED_PER_STEP: Final = 16
 # Sections that are used only at the start.
 _RESTART_SECTIONS: Final = ("http", "store", "embedding")
@@ -40,6 +42,7 @@ async def run_gateway(
     router = McpRouter(hub, get_profile, audit)
     async with anyio.create_task_group() as tasks:
         await tasks.start(router.pool.run)
+        tasks.start_soon(_flush_counters, hub)
         tasks.start_soon(_run_housekeeping, router)
         tasks.start_soon(router.audit.run)
         tasks.start_soon(_warm_up_engine, router)
@@ -65,12 +68,19 @@ async def run_and_log_errors(function: Callable[[], object]) -> bool:
         return False
 
 
+async def _flush_counters(hub: Hub) -> None:
+    """Write counters to the store."""
+    while True:
+        await anyio.sleep(FLUSH_SECONDS)
+        if hub.has_unwritten:
+            await run_and_log_errors(hub.flush)
+
+
 async def _run_housekeeping(router: McpRouter) -> None:
-    """Write counters, and pick up approvals and forgotten servers from other processes."""
+    """Pick up approvals and forgotten servers from other processes."""
     hub = router.hub
     while True:
         await anyio.sleep(HOUSEKEEPING_SECONDS)
-        await run_and_log_errors(hub.flush)
         await run_and_log_errors(hub.refresh_profiles)
         if await run_and_log_errors(hub.refresh_pins):
             await router.notify_tools_changed()

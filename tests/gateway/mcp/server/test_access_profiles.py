@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -89,7 +90,7 @@ async def test_other_profiles_are_never_visible(router: McpRouter, revision: str
 
 
 @BOTH_REVISIONS
-async def test_tool_filter_hides_servers_without_matching_tools(router: McpRouter, revision: str) -> None:
+async def test_tool_filter_hides_prompts_and_resources(router: McpRouter, revision: str) -> None:
     token = PROFILE.set("pids")
     async with connect_client(router, revision) as connected:
         prompts = [prompt.name for prompt in (await connected.list_prompts()).prompts]
@@ -99,7 +100,7 @@ async def test_tool_filter_hides_servers_without_matching_tools(router: McpRoute
         with pytest.raises(MCPError):
             await connected.read_resource("memo://shut")
     PROFILE.reset(token)
-    assert (prompts, uris) == (["open___greet"], ["memo://open"])
+    assert (prompts, uris) == ([], [])
 
 
 @pytest.mark.parametrize(("profile", "confident"), [("picky", False), ("reader", True), (None, True)])
@@ -226,6 +227,30 @@ async def test_session_is_bound_to_its_profile() -> None:
         with pytest.raises(MCPError, match="belongs to another profile"):
             await connected.list_tools()
     hub.close()
+
+
+@BOTH_REVISIONS
+async def test_tool_filter_also_applies_to_prompts_and_resources(revision: str) -> None:
+    profiles = (
+        AccessProfile("narrow", tools=("open___echo", "open___g*")),
+        AccessProfile("whole", tools=("open___*",)),
+        AccessProfile("none", tools=("open___echo",)),
+    )
+    expected = {"narrow": (["open___greet"], []), "whole": (["open___greet"], ["memo://open"]), "none": ([], [])}
+    config = build_config(replace(OPEN, name="first", alias="open"), SHUT, profiles=profiles)
+    async with gateway(config) as router:
+        for profile, (prompt_names, uris) in expected.items():
+            token = PROFILE.set(profile)
+            async with connect_client(router, revision) as connected:
+                assert [prompt.name for prompt in (await connected.list_prompts()).prompts] == prompt_names
+                assert [str(one.uri) for one in (await connected.list_resources()).resources] == uris
+                if not uris:
+                    with pytest.raises(MCPError, match="not found"):
+                        await connected.read_resource("memo://open")
+                if not prompt_names:
+                    with pytest.raises(MCPError, match="Unknown prompt"):
+                        await connected.get_prompt("open___greet")
+            PROFILE.reset(token)
 
 
 async def test_quarantined_tools_are_counted_per_profile() -> None:

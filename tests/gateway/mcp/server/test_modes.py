@@ -334,3 +334,22 @@ async def test_changed_tool_is_reported_by_search_status_and_health() -> None:
         assert list_server_status(router, view)[0]["changed"] == ["mail___echo"]
         assert list_problems(router, view) == ["1 tool of mail changed since the last approval; see `toolcrib approve`"]
     assert "The definition of mail___echo has changed since a person approved it." in text
+
+
+@pytest.mark.parametrize("revision", ["legacy", "auto"])
+@pytest.mark.parametrize(
+    ("mode_router", "expected"),
+    [({"mode": "search"}, "search_tools"), ({"mode": "direct"}, "")],
+    indirect=["mode_router"],
+    ids=["search", "direct"],
+)
+async def test_instructions_name_the_servers_and_the_search_tool(
+    mode_router: McpRouter, expected: str, revision: str
+) -> None:
+    async with connect_client(mode_router, revision) as connected:
+        instructions = connected.instructions
+    assert instructions is not None
+    assert "files (3), mail (3)" in instructions
+    assert ("search_tools" in instructions) is bool(expected)
+    # The texts of servers can change without approval.
+    assert "Electronic letters" not in instructions

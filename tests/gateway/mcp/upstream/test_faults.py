@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +28,11 @@ from tests.gateway.mcp.harness import (
 from toolcrib.config.settings import ServerConfig
 from toolcrib.core.tool_names import safe_name
 from toolcrib.gateway.mcp.admin.api import list_server_status
-from toolcrib.gateway.mcp.upstream import connection, health, stdio, supervisor
+from toolcrib.gateway.mcp.upstream import connection, health, stderr_log, stdio, supervisor
 
 pytestmark = pytest.mark.anyio
 
+LINUX_ONLY = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 NAMED = safe_name("bad___zwei Wörter")
 GOOD = plain_server("good", ["echo"])
 
@@ -361,6 +363,49 @@ async def test_crashing_server_is_restarted_with_backoff(monkeypatch: pytest.Mon
             await check_good_server(connected)
 
 
+async def test_call_ends_the_pause_before_the_next_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
+    folder = tmp_path / "later"
+    config = plain_server("bad", ["echo"], given={"cwd": str(folder)})
+    async with gateway(build_config(config)) as router, connect_client(router) as connected:
+        bad = router.pool.servers["bad"]
+        # The pause is a minute now.
+        bad.recent_failures = 16
+        await wait_until(lambda: bad.recent_failures > 16)
+        folder.mkdir()
+        with anyio.fail_after(30):
+            while (await connected.call_tool("bad___echo", {"text": "back"})).is_error:
+                await anyio.sleep(0.05)
+
+
+async def test_start_is_one_log_line_and_stderr_has_its_own_file(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "toolcrib")
+    chatty = faulty_server("chatty", env={"API_TOKEN": "hush-hush-hush"})
+    config = replace(build_config(chatty), store=f"sqlite:///{tmp_path / 'crib.db'}")
+    async with gateway(config) as router, connect_client(router) as connected:
+        await connected.call_tool("bad___echo", {})
+    lines = [
+        record.getMessage() for record in caplog.records if record.name.startswith("toolcrib.gateway.mcp.upstream")
+    ]
+    assert lines == ["bad is started: 1 tool, protocol 2025-11-25"]
+    log = tmp_path / "crib.logs" / "bad.log"
+    assert "my token is [redacted]" in log.read_text()
+    if sys.platform != "win32":
+        assert log.stat().st_mode & 0o077 == 0
+
+
+def test_log_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stderr_log, "MAX_LOG_BYTES", 1_000)
+    log = stderr_log.ServerLogFile(tmp_path, "bad/../name")
+    for number in range(200):
+        log.write_line(f"line {number}")
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_200
+    assert "line 199" in log.path.read_text()
+    assert log.path.parent == tmp_path
+
+
 async def test_hanging_starts_do_not_block_other_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "START_SLOT_SECONDS", 0.2)
     slow = [script_server(f"slow{n}", "faulty.py", "mute", connect_seconds=60) for n in range(6)]
@@ -370,9 +415,10 @@ async def test_hanging_starts_do_not_block_other_starts(monkeypatch: pytest.Monk
         assert not any(router.pool.servers[one.name].failures for one in slow)
 
 
-async def test_stopping_a_server_kills_its_children(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["tree", pytest.param("daemon", marks=LINUX_ONLY)])
+async def test_stopping_a_server_kills_its_children(kind: str, tmp_path: Path) -> None:
     note = tmp_path / "child"
-    async with gateway(build_config(faulty_server("tree", str(note)))) as router:
+    async with gateway(build_config(faulty_server(kind, str(note)))) as router:
         assert router.pool.servers["bad"].connection
         child = int(note.read_text())
         assert is_running(child)

@@ -256,6 +256,15 @@ async def test_sse_server(era: str) -> None:
             assert await call_text(connected, "old___greet", {"who": "Bo"}) == "greet Bo"
 
 
+async def test_sse_is_tried_where_streamable_http_is_rejected() -> None:
+    async with serve_app(sse_app(OfficialServer().server)) as url:
+        old = Configured("old", transport="http", url=f"{url}/sse")
+        wrong = Configured("wrong", transport="http", url=f"{url}/nothing")
+        async with gateway(build_config(old, wrong)) as router, connect_client(router) as connected:
+            assert await call_text(connected, "old___greet", {"who": "Bo"}) == "greet Bo"
+            assert "Not Found" in router.pool.unreachable_servers()["wrong"]
+
+
 async def test_endless_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "MAX_LINE_BYTES", 1_000_000)
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)

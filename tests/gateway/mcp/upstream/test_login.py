@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
+import signal
 import socket
 import stat
 import sys
@@ -217,6 +219,22 @@ async def test_callback_with_wrong_state_is_rejected() -> None:
             tasks.start_soon(browse, address)
 
         assert await login(server, show)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the browser is a shell script")
+async def test_login_works_with_a_browser_that_blocks(tmp_path: Path) -> None:
+    code = "import sys, time, urllib.request; urllib.request.urlopen(sys.argv[1]).read(); time.sleep(600)"
+    browser = tmp_path / "browser"
+    start = f"exec {sys.executable} -I -c '{code}' \"$1\" >/dev/null 2>&1"
+    browser.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\n{start}\n")
+    browser.chmod(0o755)
+    async with serve_protected() as (_, server):
+        write_json(tmp_path / "toolcrib.json", {"mcpServers": {"safe": {"url": server.url}}})
+        command = [sys.executable, "-m", "toolcrib", "login", "safe"]
+        with anyio.fail_after(120):
+            done = await anyio.run_process(command, cwd=tmp_path, env=environment(BROWSER=f"{browser} %s"))
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert b"Logged in to safe" in done.stdout
 
 
 async def test_login_command_logs_in_and_logs_out(tmp_path: Path) -> None:

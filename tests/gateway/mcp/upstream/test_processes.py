@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -131,19 +132,32 @@ async def test_killed_gateway_answers_from_stored_tools(tmp_path: Path) -> None:
                 await anyio.sleep(0.05)
         called = await ask("tools/call", name="zoo___pid", arguments={})
         server = int(called["content"][0]["text"])
+        with anyio.fail_after(30):
+            # Counters are written within a second.
+            while not read_usage(tmp_path):
+                await anyio.sleep(0.05)
         process.send_signal(signal.SIGKILL)
         process.wait()
+    assert read_usage(tmp_path) == [("zoo___pid", 1)]
     with anyio.fail_after(20):
         # It exits after its input is closed.
         while is_running(server):
             await anyio.sleep(0.05)
     async with run_gateway_process(path) as (process, url):
         listed = await ask("tools/list")
-        assert [tool["name"] for tool in listed["tools"]] == ["zoo___lion", "zoo___pid"]
+        assert [tool["name"] for tool in listed["tools"]][:2] == ["zoo___lion", "zoo___pid"]
         process.send_signal(signal.SIGTERM)
         with anyio.fail_after(30):
             while process.poll() is None:
                 await anyio.sleep(0.05)
+    assert process.returncode == 0
+    # A clean stop writes the log of the store back.
+    assert not (tmp_path / "toolcrib.db-wal").exists()
+
+
+def read_usage(folder: Path) -> list[tuple[str, int]]:
+    with closing(sqlite3.connect(folder / "toolcrib.db")) as database:
+        return database.execute("SELECT tool_id, calls FROM usage").fetchall()
 
 
 async def test_pending_start_is_tracked() -> None:

@@ -15,10 +15,9 @@ from toolcrib.gateway.mcp.admin.eval_api import add_eval_routes
 from toolcrib.gateway.mcp.admin.overrides_api import add_override_routes
 from toolcrib.gateway.mcp.admin.search_api import add_search_routes
 from toolcrib.gateway.mcp.admin.servers_api import add_server_routes
-from toolcrib.gateway.mcp.server.meta_tools import format_tool_count
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
-from toolcrib.hub.directory import ServerTools
+from toolcrib.hub.directory import ServerTools, format_tool_count
 from toolcrib.hub.view import AccessView
 
 

@@ -19,7 +19,7 @@ from toolcrib.gateway.mcp.upstream.connection import is_inherited
 from toolcrib.gateway.mcp.upstream.login import fetch_ping_status
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart, UpstreamPool
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
-from toolcrib.hub.directory import DirectoryEntry, ServerTools
+from toolcrib.hub.directory import DirectoryEntry, ServerTools, format_tool_count
 from toolcrib.hub.hub import Hub
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
@@ -144,10 +144,10 @@ def _find_unusable_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
     for problem in tools.problems[:MAX_LISTED_PROBLEMS]:
         yield ConfigFinding("warning", problem, f"{_REPORT_FIX}; its other tools work", name)
     if (more := len(tools.problems) - MAX_LISTED_PROBLEMS) > 0:
-        yield ConfigFinding("warning", f"{more} more tools cannot be used", _REPORT_FIX, name)
+        yield ConfigFinding("warning", f"{format_tool_count(more)} more cannot be used", _REPORT_FIX, name)
     if tools.repaired_tools:
         more = len(tools.repaired_tools) - 1
-        others = f" ({more} more tools are repaired like this)" if more else ""
+        others = f" (and {format_tool_count(more)} more like this)" if more else ""
         yield ConfigFinding("note", f"{tools.repaired_tools[0]}{others}", _REPORT_FIX, name)
 
 
@@ -182,13 +182,13 @@ def _find_name_conflicts(tools: ServerTools, all_entries: Mapping[str, Directory
     changed = [entry.name for entry in tools.entries if not entry.name.endswith(entry.remote_name)]
     if changed:
         names = _join_names(changed)
-        problem = f"the names of {len(changed)} tools are too long or invalid, and changed: {names}"
+        problem = f"names that are too long or invalid are changed, of {format_tool_count(len(changed))}: {names}"
         fix = f'give it a shorter "alias" than {server.alias or server.name}'
         yield ConfigFinding("note", problem, fix, server.name)
     taken = [entry.name for entry in tools.entries if all_entries.get(entry.name, entry).server != server.name]
     if taken:
         names = _join_names(taken)
-        problem = f"the names of {len(taken)} tools are used by an earlier server: {names}"
+        problem = f"an earlier server has the names of {format_tool_count(len(taken))}: {names}"
         yield ConfigFinding("warning", problem, 'give it its own "alias"', server.name)
 
 

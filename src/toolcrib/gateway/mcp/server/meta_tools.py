@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 from toolcrib.config.settings import Detail, GatewayConfig
 from toolcrib.core import prompts
 from toolcrib.core.schema import render_signature
-from toolcrib.hub.directory import DirectoryEntry
-from toolcrib.hub.view import AccessView
+from toolcrib.hub.directory import DirectoryEntry, format_tool_count
+from toolcrib.hub.view import AccessView, DisclosureMode
 from toolcrib.profiles import mcproxy
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
 
@@ -35,6 +35,20 @@ MAX_DECLARED_CHARS: Final = 500_000
 MAX_CHARS_PER_TOKEN: Final = 8
 
 
+def render_instructions(view: AccessView, mode: DisclosureMode, unlisted: Iterable[str]) -> str:
+    """Return what a host tells its model about the gateway.
+
+    The instructions of servers are not passed on: they are not pinned, so a server could change them.
+    """
+    counts = [render_server_counts(view.entries.values())] if view.entries else []
+    parts = [prompts.GATEWAY_INSTRUCTIONS.format(servers=", ".join([*counts, *unlisted]))]
+    if mode == "search":
+        parts.append(prompts.GATEWAY_INSTRUCTIONS_SEARCH.format(search=prompts.SEARCH_NAME, call=prompts.CALL_NAME))
+    elif mode == "dynamic":
+        parts.append(prompts.GATEWAY_INSTRUCTIONS_DYNAMIC.format(search=mcproxy.SEARCH_TOOL_NAME))
+    return " ".join(parts)
+
+
 def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: bool = False) -> dict[str, Any]:
     """Return the search tool for direct and search mode; its description names the servers.
 
@@ -43,7 +57,8 @@ def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: b
     contents, names, count = [], list(unlisted), len(view.entries)
     if count and not lists_all:
         servers = render_server_counts(view.entries.values())
-        contents.append(prompts.GATEWAY_TOOL_COUNT.format(count=count, servers=servers))
+        more = "1 more tool" if count == 1 else f"{count:,} more tools"
+        contents.append(prompts.GATEWAY_TOOL_COUNT.format(count=more, servers=servers))
     if names:
         contents.append(prompts.GATEWAY_PENDING_SERVERS.format(servers=join_names(names)))
     limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=DEFAULT_LIMIT)
@@ -303,11 +318,6 @@ def join_names(names: Sequence[str], max_names: int = MAX_NAMED_SERVERS) -> str:
     """Return at most `max_names` names and the number of the rest."""
     more = len(names) - max_names
     return ", ".join([*names[:max_names], *([f"and {more} more"] if more > 0 else [])])
-
-
-def format_tool_count(count: int) -> str:
-    """Return "1 tool" or "N tools"."""
-    return "1 tool" if count == 1 else f"{count} tools"
 
 
 def _render_tool(found: FoundTool, detail: Detail) -> tuple[str, dict[str, Any]]:

@@ -38,11 +38,14 @@ class Passthrough:
         """Return the prompts of all servers under public names."""
         prompts: dict[str, dict[str, Any]] = {}
         owners: dict[str, tuple[str, str]] = {}
-        for server, entry in await self._collect("prompts/list", "prompts", client):
+        view = self._hub.get_view(client.profile)
+        for server, entry in await self._pool.collect_entries("prompts/list", "prompts", view.may_use_server):
             remote_name = str(entry.get("name", ""))
             name = self._build_prompt_name(server, remote_name)
             if name in prompts:
                 name = safe_name(f"{server}{SERVER_SEPARATOR}{remote_name}")
+            if not view.may_use_prompt(server, name):
+                continue
             if name not in prompts and len(prompts) < MAX_PROMPTS:
                 owners[name] = (server, remote_name)
                 prompts[name] = {**entry, "name": name}
@@ -158,7 +161,7 @@ class Passthrough:
             await self.list_prompts(client, {})
         server_name, remote_name = self.prompt_owners[client.profile].get(name, ("", ""))
         server = self._pool.servers.get(server_name)
-        if server is None or not self._get_server_filter(client)(server_name):
+        if server is None or not self._hub.get_view(client.profile).may_use_prompt(server_name, name):
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")
         return server, remote_name
 
@@ -172,7 +175,7 @@ class Passthrough:
         return [server for server in owners if server.connection or not server.is_lazy]
 
     def _get_server_filter(self, client: ConnectedClient) -> Callable[[str], bool]:
-        return self._hub.get_view(client.profile).can_see_server
+        return self._hub.get_view(client.profile).may_use_resources
 
     def _build_prompt_name(self, server: str, name: str) -> str:
         settings = self._hub.config.tool_search

@@ -28,6 +28,7 @@ from mcp.server.subscriptions import (
 from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_PARAMS
 from mcp_types import methods as _methods
+from pydantic import BaseModel
 
 from toolcrib import __version__
 from toolcrib.errors import RequestFailed, UnknownProfile
@@ -41,6 +42,8 @@ from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection
 from toolcrib.hub.hub import Hub
 
+# Requests whose results describe the gateway.
+_DESCRIBING_METHODS: Final = frozenset({"initialize", "server/discover"})
 INTERNAL_ERROR_TEXT: Final = "the gateway failed to handle this request; its log says why"
 # A client that does not accept a notification within this time no longer reads.
 NOTIFY_TIMEOUT_SECONDS: Final = 5.0
@@ -117,13 +120,15 @@ class McpRouter:
     async def forward_notification(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
         """Forward a server's notification to all clients that may use the server."""
 
-        def can_see_server(profile: str | None) -> bool:
+        def may_receive(profile: str | None) -> bool:
             try:
-                return self.hub.get_view(profile).can_see_server(server)
+                view = self.hub.get_view(profile)
             except UnknownProfile:
                 return False
+            is_resource = method.startswith("notifications/resources/")
+            return view.may_use_resources(server) if is_resource else view.can_see_server(server)
 
-        await self._notify_clients(method, params, can_see_server)
+        await self._notify_clients(method, params, may_receive)
 
     def _build_server(self) -> Server[Any]:
         server = _SdkServer(
@@ -147,7 +152,7 @@ class McpRouter:
                 profile = self._get_profile(ctx)
                 self._register_connection(connection, profile)
                 self.activity.add_client(ConnectedClient(ctx, profile))
-            return result
+            return self._add_instructions(ctx, result) if ctx.method in _DESCRIBING_METHODS else result
         try:
             _methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
         except KeyError:
@@ -174,6 +179,19 @@ class McpRouter:
         stamped = _stamp_result(ctx.method, handler_result, is_stateless=client.is_stateless)
         await self.activity.record_response(client, ctx.method, params, stamped, started)
         return stamped
+
+    def _add_instructions(self, ctx: RequestContext, result: HandlerResult) -> HandlerResult:
+        """Return the response to a handshake with instructions for the model."""
+        try:
+            instructions = self.tool_handlers.render_instructions(ConnectedClient(ctx, self._get_profile(ctx)))
+        except UnknownProfile:
+            # The next request reports the error.
+            return result
+        if not instructions:
+            return result
+        if isinstance(result, BaseModel):
+            return result.model_copy(update={"instructions": instructions})
+        return {**result, "instructions": instructions} if isinstance(result, Mapping) else result
 
     def _register_connection(self, connection: Connection, profile: str | None) -> None:
         state = get_session_state(connection)

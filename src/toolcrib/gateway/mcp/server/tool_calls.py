@@ -109,5 +109,7 @@ class ToolCaller:
             config = self._hub.config.servers.get(server)
             server_id = config.alias or server if config else server
             if name.startswith(f"{server_id}{SERVER_SEPARATOR}"):
+                # A call ends the pause before the next attempt to start the server.
+                self._pool.relist([server])
                 return render_unlisted_servers({server: reason})[0]
         return ""

@@ -27,7 +27,7 @@ from toolcrib.gateway.mcp.server.meta_tools import (
     build_result_tools,
     build_search_result,
     build_search_tool,
-    format_tool_count,
+    render_instructions,
     render_notes,
     render_numbered_lines,
     render_tools,
@@ -37,7 +37,7 @@ from toolcrib.gateway.mcp.server.meta_tools import (
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.server.tool_calls import ToolCaller
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
-from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry
+from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry, format_tool_count
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView, DisclosureMode
 from toolcrib.profiles import mcproxy
@@ -79,6 +79,13 @@ class ToolHandlers:
         """Return a tool's input schema; the SDK compares it with headers that repeat arguments."""
         entry = self._hub.directory.entries.get(name)
         return None if entry is None else entry.tool.input_schema
+
+    def render_instructions(self, client: ConnectedClient) -> str:
+        """Return the instructions for a client; empty while no server is known."""
+        view = self._hub.get_view(client.profile)
+        unlisted = self._caller.get_unlisted(view)
+        mode = view.resolve_mode(client.is_stateless, client.reads_list_once)
+        return render_instructions(view, mode, unlisted) if view.entries or unlisted else ""
 
     async def list_tools(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tool list of a client.
@@ -182,7 +189,9 @@ class ToolHandlers:
             if result.has_more:
                 notes.append(prompts.MORE_MATCHES)
             if count := rendered.shortened_count:
-                notes.append(prompts.SHORTENED_RESULTS.format(count=count, describe=prompts.DESCRIBE_NAME))
+                notes.append(
+                    prompts.SHORTENED_RESULTS.format(count=_count_shortened(count), describe=prompts.DESCRIBE_NAME)
+                )
         else:
             heading = prompts.NO_GOOD_MATCH if found else prompts.NO_MATCH
         if where.read_only:
@@ -336,3 +345,7 @@ def _clamp_limit(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         return DEFAULT_LIMIT
     return min(max(value, 1), MAX_LIMIT)
+
+
+def _count_shortened(count: int) -> str:
+    return "1 tool was" if count == 1 else f"{count} tools were"

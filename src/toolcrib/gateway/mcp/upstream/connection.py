@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +23,7 @@ from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 
 from toolcrib import __version__
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.settings import ServerConfig, Transport
 from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, EndlessMessage, RepairedStream
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
@@ -35,9 +36,12 @@ from toolcrib.gateway.mcp.upstream.sdk import (
 )
 from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES, StderrTail, run_child_process
 
+_log = logging.getLogger(__name__)
 CLIENT_INFO: Final = types.Implementation(name="toolcrib", version=__version__)
 # A path of at least two folders on this machine, but not the path of a URL.
 _ABSOLUTE_PATH: Final = re.compile(r"(?<![\w:/.~-])(?:[A-Za-z]:|~)?(?:[/\\][\w.@+ -]*[\w.@+-])+[/\\]([\w.@+-]+)")
+# How servers that only have the SSE transport answer a POST request to its URL.
+_SSE_STATUSES: Final = frozenset({400, 404, 405, 406, 415, 501})
 MAX_PAGES: Final = 1_000
 MAX_LIST_ENTRIES: Final = 100_000
 
@@ -120,20 +124,34 @@ async def open_connection(
     stderr_tail: StderrTail,
     token_folder: Path | None = None,
 ) -> AsyncIterator[UpstreamConnection]:
-    """Start or reach a server and negotiate the protocol revision."""
+    """Start or reach a server and negotiate the protocol revision.
+
+    If a server rejects streamable HTTP, the older SSE transport is tried.
+    """
     watch = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, token_folder))
+
+    def open_session(transport: Transport) -> AbstractAsyncContextManager[RawSession]:
+        return _open_session(
+            _open_transport(replace(server, transport=transport), stderr_tail, watch),
+            use_handshake=use_handshake,
+            on_request=on_request,
+            on_notify=on_notify,
+            closed=watch.closed,
+        )
+
     try:
-        async with (
-            _open_transport(server, stderr_tail, watch) as streams,
-            open_raw_session(
-                streams,
-                CLIENT_INFO,
-                use_handshake=use_handshake,
-                on_request=on_request,
-                on_notify=on_notify,
-                closed=watch.closed,
-            ) as session,
-        ):
+        async with AsyncExitStack() as stack:
+            try:
+                session = await stack.enter_async_context(open_session(server.transport))
+            except Exception as error:
+                if not (use_handshake and watch.rejects_http):
+                    raise
+                watch = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, token_folder))
+                try:
+                    session = await stack.enter_async_context(open_session("sse"))
+                except Exception:
+                    raise error from None
+                _log.info('%s answers over SSE only; set its "type" to "sse"', server.name)
             if watch.is_unauthorized:
                 # A later request of this start succeeded after a login; start again with its token.
                 raise ServerUnavailable(_explain_unauthorized(server))
@@ -148,6 +166,12 @@ async def open_connection(
         raise
 
 
+@asynccontextmanager
+async def _open_session(transport: AbstractAsyncContextManager[Any], **options: Any) -> AsyncIterator[RawSession]:
+    async with transport as streams, open_raw_session(streams, CLIENT_INFO, **options) as session:
+        yield session
+
+
 @dataclass
 class _HttpStatusWatch:
     """Closes an HTTP connection when a response shows that it is over."""
@@ -155,6 +179,8 @@ class _HttpStatusWatch:
     closed: anyio.Event
     auth: TokenAuth | None
     is_unauthorized: bool = False
+    # Whether the server rejected a POST request as servers with the SSE transport do.
+    rejects_http: bool = False
 
     def __post_init__(self) -> None:
         if self.auth is not None:
@@ -170,6 +196,8 @@ class _HttpStatusWatch:
         """Close the connection if the response means that it is over."""
         if self.auth is None:
             self.record_status(response.status_code)
+        if response.request.method == "POST" and response.status_code in _SSE_STATUSES:
+            self.rejects_http = True
         # A restarted server does not know the session any more.
         if response.status_code == 404 and "mcp-session-id" in response.request.headers:
             self.closed.set()

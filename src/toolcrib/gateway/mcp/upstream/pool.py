@@ -16,13 +16,19 @@ from mcp_types import methods as mcp_methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_token_folder
+from toolcrib.config.settings import GatewayConfig, ServerConfig, resolve_log_folder, resolve_token_folder
 from toolcrib.config.watch import diff_configs
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
-from toolcrib.hub.directory import MAX_DISPLAYED_NAME_CHARS, describe_tool, limit_problems, render_definition
+from toolcrib.hub.directory import (
+    MAX_DISPLAYED_NAME_CHARS,
+    describe_tool,
+    format_tool_count,
+    limit_problems,
+    render_definition,
+)
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.safety.hidden_text import escape_invisible
 
@@ -225,6 +231,7 @@ class UpstreamPool:
             self._start_limiter,
             self.subscriptions,
             resolve_token_folder(self.hub.config),
+            resolve_log_folder(self.hub.config),
             self.hub.knows_tools_of(server),
         )
         self.servers[server.name] = upstream
@@ -272,7 +279,10 @@ class UpstreamPool:
 
         is_changed, count = await anyio.to_thread.run_sync(update_hub)
         if is_changed:
-            _log.info("%s has %d tools", server.name, count)
+            upstream = self.servers.get(server.name)
+            if upstream is not None and upstream.connection is not None:
+                # At a start, one line reports the start and the tools.
+                _log.info("%s now has %s", server.name, format_tool_count(count))
             # In the background, so that a slow client does not delay the server.
             self.run_in_background(self._on_changed)
 

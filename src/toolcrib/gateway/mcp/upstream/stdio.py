@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import signal
 import sys
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -32,6 +34,10 @@ EXIT_GRACE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 _BUFFERED_MESSAGES: Final = 16
 
+# A variable with a different value for each start of a server. Its helper processes inherit it.
+_MARKER_VARIABLE: Final = "TOOLCRIB_SERVER_START"
+_MARKERS: Final[dict[int, str]] = {}
+_PROC: Final = Path("/proc")
 RUNNING_PROCESSES: Final[dict[int, anyio.abc.Process]] = {}
 # Starts whose process may be running but is not in `RUNNING_PROCESSES` yet.
 _PENDING_STARTS: Final[set[object]] = set()
@@ -79,8 +85,11 @@ async def run_child_process(
 ) -> AsyncIterator[MessageStreams]:
     """Start a server and yield its message streams; stop it and its children at the end."""
     stderr_tail.exit_code = None
+    marker = secrets.token_hex(16)
+    env = {**env, _MARKER_VARIABLE: marker}
     opening = anyio.open_process(command, env=env, cwd=cwd, start_new_session=sys.platform != "win32")
     process = await start_process(opening)
+    _MARKERS[process.pid] = marker
     # No await before the tasks start: a cancellation there would leave the child running.
     received, read = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
     write, outgoing = anyio.create_memory_object_stream[SessionMessage](_BUFFERED_MESSAGES)
@@ -96,7 +105,9 @@ async def run_child_process(
             with anyio.CancelScope(shield=True):
                 if await _stop_process(process) and has_ended:
                     stderr_tail.exit_code = process.returncode
+                await anyio.to_thread.run_sync(kill_marked_processes, [marker])
             RUNNING_PROCESSES.pop(process.pid, None)
+            _MARKERS.pop(process.pid, None)
             for stream in (received, read, write, outgoing):
                 stream.close()
             tasks.cancel_scope.cancel()
@@ -195,6 +206,24 @@ def kill_all_processes() -> None:
     """Kill all processes and their children, without a grace period."""
     for process in list(RUNNING_PROCESSES.values()):
         send_signal(process, "SIGKILL")
+    kill_marked_processes(list(_MARKERS.values()))
+
+
+def kill_marked_processes(markers: Sequence[str]) -> None:
+    """Kill the processes with one of these markers in their environment, on Linux.
+
+    A helper process that started its own session, such as a browser, is not in the process group of
+    its server.
+    """
+    if not markers or not _PROC.is_dir():
+        return
+    wanted = [f"{_MARKER_VARIABLE}={marker}\0".encode() for marker in markers]
+    for folder in _PROC.iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):
+                environment = (folder / "environ").read_bytes() + b"\0"
+                if _MARKER_VARIABLE.encode() in environment and any(marker in environment for marker in wanted):
+                    os.kill(int(folder.name), signal.SIGKILL)
 
 
 def send_signal(process: anyio.abc.Process, name: str) -> None:

@@ -39,6 +39,7 @@ from toolcrib.gateway.mcp.upstream.health import HealthMonitor
 from toolcrib.gateway.mcp.upstream.in_flight import InFlightCall, InFlightCaller, InFlightCalls
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable
 from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
+from toolcrib.gateway.mcp.upstream.stderr_log import ServerLogFile
 from toolcrib.gateway.mcp.upstream.stdio import StderrTail
 from toolcrib.gateway.mcp.upstream.subscriptions import (
     MAX_RETRY_SECONDS,
@@ -47,11 +48,13 @@ from toolcrib.gateway.mcp.upstream.subscriptions import (
     SubscriptionSync,
 )
 from toolcrib.gateway.secrets import collect_environment_secrets, collect_server_secrets
-from toolcrib.hub.directory import MAX_DEFINITION_BYTES, exceeds_size
+from toolcrib.hub.directory import MAX_DEFINITION_BYTES, exceeds_size, format_tool_count
 
 UpstreamState = Literal["configured", "known", "started", "in use"]
 
 HEALTH_CHECK_SECONDS: Final = 30.0
+# How long a call waits for the start of a server that failed before; the call ends the pause.
+HASTENED_START_SECONDS: Final = 5.0
 STDERR_TAIL_SECONDS: Final = 5.0
 RELIST_DELAY_SECONDS: Final = 0.2
 # A start that takes longer waits for something else than the CPU, so other servers may start.
@@ -98,6 +101,8 @@ class UpstreamServer:
     subscriptions: Subscriptions
     # The folder with the OAuth tokens of servers.
     token_folder: Path | None = None
+    # The folder with the files of the servers' standard error.
+    log_folder: Path | None = None
     # Whether the tools of the server are known, from this run or an earlier one.
     is_listed: bool = False
     error: str = ""
@@ -107,10 +112,11 @@ class UpstreamServer:
     stderr_tail: StderrTail = field(init=False)
 
     def __post_init__(self) -> None:
-        server_log = logging.getLogger(f"{__name__}.{self.config.name}")
+        self._server_log = logging.getLogger(f"{__name__}.{self.config.name}")
+        self._log_file = ServerLogFile(self.log_folder, self.config.name) if self.log_folder else None
         # Error messages reach clients, and a server may print its secrets.
         self._redact = Redactor([*collect_server_secrets(self.config), *collect_environment_secrets(os.environ)])
-        self.stderr_tail = StderrTail(lambda line: server_log.info("%s", self._redact(line)))
+        self.stderr_tail = StderrTail(self._log_stderr)
         self.in_flight = InFlightCalls()
         self._last_used = time.monotonic()
         self._use_handshake = self.config.protocol == "legacy"
@@ -125,6 +131,9 @@ class UpstreamServer:
         # When the server last connected, in seconds since 1970, and how often it has.
         self.started_at = 0.0
         self.start_count = 0
+        self._tool_count = 0
+        # Whether it waits before the next attempt to start.
+        self._is_paused = False
         self._health = HealthMonitor()
         self._start_requested = anyio.Event()
         self._relist_requested = anyio.Event()
@@ -156,6 +165,12 @@ class UpstreamServer:
     def is_start_finished(self) -> bool:
         """Whether the server is connected, has failed, or starts on demand."""
         return self.connection is not None or bool(self.failures) or self.is_lazy
+
+    def _log_stderr(self, line: str) -> None:
+        line = self._redact(line)
+        if self._log_file is not None:
+            self._log_file.write_line(line)
+        self._server_log.debug("%s", line)
 
     async def run(self) -> None:
         """Supervise the server until cancelled."""
@@ -237,11 +252,15 @@ class UpstreamServer:
 
         Raises `ServerUnavailable` after more than `tolerated_failures` failed attempts in a row.
         """
-        # The failures of a stopped server are from an earlier run.
-        allowed = max(self.failures, tolerated_failures) if self.is_stopped else tolerated_failures
+        # The failures of a stopped server are from an earlier run. A pause ends with this call.
+        is_waiting = self.is_stopped or self._is_paused
+        allowed = max(self.failures, tolerated_failures) if is_waiting else tolerated_failures
+        seconds = self.config.connect_seconds
+        if self._is_paused:
+            seconds = min(seconds, HASTENED_START_SECONDS)
         if self.connection is None:
             self._start_requested.set()
-        with anyio.move_on_after(self.config.connect_seconds):
+        with anyio.move_on_after(seconds):
             while self.connection is None and self.failures <= allowed:
                 await self._attempt_finished.wait()
         if self.connection is None:
@@ -326,7 +345,7 @@ class UpstreamServer:
         self._start_requested = anyio.Event()
         self.in_flight.reset(is_stateless=connection.session.is_stateless)
         self._notify_waiters()
-        _log.info("%s is started (%s)", self.name, connection.protocol)
+        _log.info("%s is started: %s, protocol %s", self.name, format_tool_count(self._tool_count), connection.protocol)
 
     def _record_failure(self, error: BaseException) -> None:
         self.failures += 1
@@ -355,7 +374,13 @@ class UpstreamServer:
     async def _back_off(self) -> None:
         # With jitter, so that servers that failed together do not restart together.
         seconds = min(MIN_RETRY_SECONDS * 2 ** min(self.recent_failures - 1, 16), MAX_RETRY_SECONDS)
-        await anyio.sleep(seconds * random.uniform(0.8, 1.2))
+        self._is_paused = True
+        try:
+            await anyio.sleep(MIN_RETRY_SECONDS * random.uniform(0.8, 1.2))
+            with anyio.move_on_after((seconds - MIN_RETRY_SECONDS) * random.uniform(0.8, 1.2)):
+                await self._start_requested.wait()
+        finally:
+            self._is_paused = False
 
     async def _check_connection_lost(self, connection: UpstreamConnection, error: MCPError) -> None:
         """Return if the error means that the connection was lost; otherwise raise the error."""
@@ -380,6 +405,7 @@ class UpstreamServer:
             connection.session.set_header_arguments(usable)
         listing = ServerListing(tuple(tools), connection.instructions, connection.protocol, connection.server_info)
         await self.on_listed(self.config, listing)
+        self._tool_count = len(tools)
         self.is_listed = True
 
     async def _supervise(self, connection: UpstreamConnection) -> None:
