@@ -20,16 +20,16 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def showcase(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the gateway: toolcrib.json, and the tools of each server in `NAME.tools.json`."""
     return tmp_path_factory.mktemp("console")
 
 
 @pytest.fixture(scope="package")
-def gateway(folder: Path) -> Iterator[GatewayProcess]:
+def gateway(showcase: Path) -> Iterator[GatewayProcess]:
     """A gateway without keys: five small servers, and one that fails."""
-    config = write_showcase(folder)
-    with running_gateway(folder, "--config", str(config)) as gateway:
+    config = write_showcase(showcase)
+    with running_gateway(showcase, "--config", str(config)) as gateway:
         wait_until(lambda: all(gateway.servers()[name]["state"] == "started" for name in CATALOGS))
         wait_until(lambda: gateway.servers()["warehouse"]["trouble"])
         yield gateway

@@ -95,8 +95,8 @@ def test_destructive_tool_asks_first(page: Page) -> None:
     expect(page.locator(".call-result")).to_contain_text("delete_branch")
 
 
-def test_history_shows_what_changed(page: Page, gateway: GatewayProcess, folder: Path) -> None:
-    edit_tools(folder, "github", list_commits="List the commits of a branch, oldest first.")
+def test_history_shows_what_changed(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
+    edit_tools(showcase, "github", list_commits="List the commits of a branch, oldest first.")
     gateway.request("/api/servers/github/restart", body={})
     wait_until(lambda: gateway.servers()["github"]["waiting"])
     gateway.request("/api/decisions/approve", body={"server": "github"})

@@ -14,10 +14,10 @@ HOSTILE = (
 )
 
 
-def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: GatewayProcess, folder: Path) -> None:
+def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
     page.goto("/decisions")
     expect(page.get_by_text("Nothing waits for you")).to_be_visible()
-    edit_tools(folder, "wiki", search_pages=HOSTILE, create_page="Create a page in the wiki.")
+    edit_tools(showcase, "wiki", search_pages=HOSTILE, create_page="Create a page in the wiki.")
     gateway.request("/api/servers/wiki/restart", body={})
     # The open page sees the change by itself.
     hostile = page.get_by_role("article", name="search_pages")
@@ -35,8 +35,8 @@ def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: Gateway
     assert gateway.request("/api/tools/wiki___search_pages").status == 404
 
 
-def test_all_changes_of_a_server_are_approved_together(page: Page, gateway: GatewayProcess, folder: Path) -> None:
-    edit_tools(folder, "wiki", export_page="Export a page.", move_page="Move a page.")
+def test_all_changes_of_a_server_are_approved_together(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
+    edit_tools(showcase, "wiki", export_page="Export a page.", move_page="Move a page.")
     gateway.request("/api/servers/wiki/restart", body={})
     wait_until(lambda: {"wiki___export_page", "wiki___move_page"} <= set(gateway.servers()["wiki"]["waiting"]))
     page.goto("/decisions")
@@ -49,7 +49,7 @@ def test_all_changes_of_a_server_are_approved_together(page: Page, gateway: Gate
     wait_until(lambda: gateway.request("/api/tools/wiki___move_page").status == 200)
 
 
-def test_override_is_previewed_saved_and_deleted(page: Page, gateway: GatewayProcess, folder: Path) -> None:
+def test_override_is_previewed_saved_and_deleted(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
     page.goto("/catalog?tool=chat___set_reminder")
     page.get_by_role("button", name="Edit what models see").click()
     dialog = page.get_by_role("dialog", name="Override chat___set_reminder")
@@ -64,7 +64,7 @@ def test_override_is_previewed_saved_and_deleted(page: Page, gateway: GatewayPro
     expect(dialog.get_by_role("region", name="Ranks").get_by_role("cell").last).to_have_text("number 1")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_be_hidden()
-    assert "// The tools of our team." in (folder / "toolcrib.json").read_text(encoding="utf-8")
+    assert "// The tools of our team." in (showcase / "toolcrib.json").read_text(encoding="utf-8")
     expect(page.get_by_role("region", name="Tool")).to_contain_text("Ring a bell")
     page.goto("/decisions")
     overrides = page.get_by_role("region", name="Overrides", exact=True)

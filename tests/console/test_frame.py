@@ -10,6 +10,13 @@ from tests.gateway.serving import GatewayProcess
 from toolcrib.console.pages import CONTENT_SECURITY_POLICY, PAGES
 
 PATHS = [page.path for page in PAGES]
+# Pages with content that a person has opened.
+OPEN_PATHS = [
+    "/search?q=send+a+message,+then+create+an+issue&compare=lexical",
+    "/catalog?tool=calendar___create_event",
+    "/servers?server=warehouse",
+    "/login",
+]
 MAX_FIRST_PAINT_BYTES = 100_000
 
 
@@ -36,6 +43,8 @@ def test_page_is_protected_and_not_stored(gateway: GatewayProcess, path: str) ->
     # A script of another site can read neither the page nor its CSRF token.
     foreign = gateway.request(path, Origin="http://localhost:9")
     assert foreign.status == 403 and "csrf" not in foreign.text
+    # A name of another site that resolves to this machine (DNS rebinding) is refused.
+    assert gateway.request(path, Host="example.com").status == 403
 
 
 def test_static_files_are_cached_for_ever_under_their_digest(gateway: GatewayProcess) -> None:
@@ -47,12 +56,14 @@ def test_static_files_are_cached_for_ever_under_their_digest(gateway: GatewayPro
     assert gateway.request(path.replace("console.css", "../pages.py")).status == 404
 
 
-@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("path", [*PATHS, *OPEN_PATHS])
 def test_page_fits_and_has_no_accessibility_violations(page: Page, path: str) -> None:
     received: list[int] = []
     page.on("requestfinished", lambda request: received.append(request.sizes()["responseBodySize"]))
     page.goto(path)
     expect(page.locator("main [data-state=loading]")).to_have_count(0)
+    if path.startswith("/search?"):
+        expect(page.locator(".hit").first).to_be_visible()
     assert sum(received) < MAX_FIRST_PAINT_BYTES
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)

@@ -53,8 +53,8 @@ def test_server_is_stopped_started_and_restarted(page: Page) -> None:
     expect(detail.locator(".detail-head")).to_contain_text("running")
 
 
-def test_server_is_added_by_pasted_text_after_a_test(page: Page, gateway: GatewayProcess, folder: Path) -> None:
-    entry = write_catalog(folder, "notes", [tool("add_note", "Write a note.")])
+def test_server_is_added_by_pasted_text_after_a_test(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
+    entry = write_catalog(showcase, "notes", [tool("add_note", "Write a note.")])
     page.goto("/servers")
     page.get_by_role("button", name="Add a server").click()
     dialog = page.get_by_role("dialog", name="Add a server")
@@ -73,7 +73,7 @@ def test_server_is_added_by_pasted_text_after_a_test(page: Page, gateway: Gatewa
     assert "notes" not in gateway.servers()
     dialog.get_by_role("button", name="Save").click()
     expect(page.locator("[data-server=notes]")).to_contain_text("running")
-    text = (folder / "toolcrib.json").read_text(encoding="utf-8")
+    text = (showcase / "toolcrib.json").read_text(encoding="utf-8")
     assert "// The tools of our team." in text and "hunter2222" in text
     page.locator("[data-server=notes]").click()
     for action, says in (("Disable", '"enabled": false'), ("Enable", '"enabled": false'), ("Remove", '"notes"')):
@@ -87,7 +87,7 @@ def test_server_is_added_by_pasted_text_after_a_test(page: Page, gateway: Gatewa
     expect(page.locator("[data-server=notes]")).to_have_count(0)
     expect(page.get_by_text("There is no such server")).to_be_visible()
     wait_until(lambda: "notes" not in gateway.servers())
-    assert "notes" not in (folder / "toolcrib.json").read_text(encoding="utf-8")
+    assert "notes" not in (showcase / "toolcrib.json").read_text(encoding="utf-8")
 
 
 def test_server_is_added_by_form_and_a_wrong_one_is_diagnosed(page: Page) -> None:

@@ -63,24 +63,6 @@ def figure(page: Page, label: str) -> str:
     return page.locator(".figures .card", has_text=label).locator(".figure-value").inner_text()
 
 
-def test_empty_install_leads_to_the_first_result_in_three_steps(page: Page) -> None:
-    page.goto("/")
-    steps = page.get_by_role("region", name="First steps")
-    expect(steps.get_by_role("heading", level=3)).to_have_text(
-        ["Import your servers", "Connect your client", "Try a search"]
-    )
-    names = ["Claude Code", "Claude Desktop", "Cursor", "VS Code", "Codex", "Gemini CLI", "opencode"]
-    expect(steps.get_by_role("tab")).to_have_text(names)
-    for name in names:
-        steps.get_by_role("tab", name=name).click()
-        code = steps.get_by_role("tabpanel").locator("code")
-        steps.get_by_role("tabpanel").get_by_role("button", name="Copy").click()
-        assert page.evaluate("navigator.clipboard.readText()") == code.inner_text()
-    assert "/mcp" in code.inner_text()
-    steps.get_by_role("button", name="Search").click()
-    expect(page).to_have_url(re.compile(r"/search\?q="))
-
-
 def test_overview_changes_while_it_is_open(browser: Browser, busy: GatewayProcess) -> None:
     with logged_in(browser, busy.url) as page:
         page.goto("/")

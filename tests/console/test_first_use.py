@@ -1,0 +1,69 @@
+"""The way of a first-time user: start, search, call a tool, connect a client. No step needs the documentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from tests.console.browser import open_context, watch_errors
+from tests.gateway.serving import GatewayProcess, running_gateway, wait_until
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """A gateway without a configuration."""
+    with running_gateway(tmp_path_factory.mktemp("demo")) as gateway:
+        wait_until(lambda: gateway.servers()["demo"]["state"] == "started")
+        yield gateway
+
+
+def test_empty_install_leads_to_the_first_result_in_three_steps(browser: Browser, demo: GatewayProcess) -> None:
+    with open_context(browser, demo.url, permissions=["clipboard-read", "clipboard-write"]) as context:
+        page = context.new_page()
+        page.goto("/")
+        steps = page.get_by_role("region", name="First steps")
+        expect(steps.get_by_role("heading", level=3)).to_have_text(
+            ["Import your servers", "Connect your client", "Try a search"]
+        )
+        names = ["Claude Code", "Claude Desktop", "Cursor", "VS Code", "Codex", "Gemini CLI", "opencode"]
+        expect(steps.get_by_role("tab")).to_have_text(names)
+        for name in names:
+            steps.get_by_role("tab", name=name).click()
+            code = steps.get_by_role("tabpanel").locator("code")
+            steps.get_by_role("tabpanel").get_by_role("button", name="Copy").click()
+            assert page.evaluate("navigator.clipboard.readText()") == code.inner_text()
+        assert "/mcp" in code.inner_text()
+        steps.get_by_role("button", name="Search").click()
+        expect(page).to_have_url(re.compile(r"/search\?q="))
+
+
+def test_start_search_call_and_connect(browser: Browser, demo: GatewayProcess) -> None:
+    with open_context(browser, demo.url) as context:
+        # The address is the first thing that `toolcrib serve` prints.
+        assert demo.stdout.startswith(f"Console: {demo.url}/\n")
+        page = context.new_page()
+        errors = watch_errors(page)
+        page.goto("/")
+        page.get_by_role("navigation").get_by_role("link", name="Search").click()
+        page.get_by_role("button", name="convert miles to kilometres").click()
+        page.locator(".hit-name").first.click()
+        call = page.get_by_role("form", name="Call the tool")
+        call.get_by_label("amount").fill("26.2")
+        call.get_by_label("from_unit").select_option(label="mile")
+        call.get_by_label("to_unit").select_option(label="kilometre")
+        call.get_by_role("button", name="Call the tool").click()
+        expect(page.locator(".call-result")).to_contain_text("42.1")
+        page.goto("/")
+        expect(page.get_by_text(f"{demo.url}/mcp").first).to_be_visible()
+        # Without a configuration file, a new server goes to the user's own file, and the page says what to do.
+        page.goto("/servers")
+        page.get_by_role("button", name="Add a server").click()
+        dialog = page.get_by_role("dialog", name="Add a server")
+        dialog.get_by_label("Configuration of any client").fill('{"notes": {"command": "npx"}}')
+        dialog.get_by_role("button", name="Continue").click()
+        dialog.get_by_role("button", name="Show the change").click()
+        expect(dialog).to_contain_text("Restart toolcrib serve after saving")
+        assert errors == []
