@@ -73,8 +73,8 @@ def test_result_can_have_another_confidence_threshold(lexical_engine: SearchEngi
 
 
 def test_query_is_covered_if_its_best_hit_reaches_the_threshold(lexical_engine: SearchEngine) -> None:
-    result = lexical_engine.search(["send email", "email zzqxzz qqzzxq vvkkqz"])
-    assert result.uncovered == ("email zzqxzz qqzzxq vvkkqz",)
+    result = lexical_engine.search(["send email", "email zzqxzz qqzzxq vvkkqz zqxxq vkqzz xxqzv qzkvx"])
+    assert result.uncovered == ("email zzqxzz qqzzxq vvkkqz zqxxq vkqzz xxqzv qzkvx",)
     assert result.with_threshold(0.0).uncovered == ()
 
 

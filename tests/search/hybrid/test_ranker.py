@@ -157,7 +157,7 @@ def test_threshold_grows_with_the_catalog_up_to_a_limit() -> None:
     calibration = Calibration(threshold=0.3, threshold_growth=0.1)
     sizes = (0, 100, 1_000, 10_000, 10**6)
     thresholds = [round(calibration.threshold_for(size), 3) for size in sizes]
-    assert thresholds == [0.3, 0.3, 0.53, 0.761, 0.761]
+    assert thresholds == [0.3, 0.3, 0.53, 0.6, 0.6]
     assert Calibration(threshold=0.3).threshold_for(5_000) == 0.3
 
 

@@ -20,8 +20,18 @@ def test_strict_query_is_parsed_into_an_expression() -> None:
 
 
 def test_strict_query_raises_for_a_malformed_expression() -> None:
-    with pytest.raises(InvalidQuery, match="character 7"):
-        parse_query("photo )")
+    with pytest.raises(InvalidQuery, match="character 11"):
+        parse_query("photo AND OR resize"[:12])
+    with pytest.raises(InvalidQuery, match="nested"):
+        parse_query("(" * 40 + "photo" + ")" * 40)
+
+
+@pytest.mark.parametrize(
+    "text", ['photo "resize', "photo )", "(photo", "(a) photo (b", 'say "a" "', "at 10:00 " + "word " * 300]
+)
+def test_strict_query_reads_prose_with_stray_signs_or_many_words_as_words(text: str) -> None:
+    query = parse_query(text)
+    assert query.notes[0].startswith("read as plain words: ")
 
 
 def test_lenient_query_reads_a_malformed_expression_as_words_and_notes_it() -> None:

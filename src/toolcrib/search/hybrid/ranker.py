@@ -83,9 +83,10 @@ class HybridIndex:
         segments, notes, fully_encoded = self._score(query)
         calibration = self._ranker.calibration
         penalties = [calibration.service_penalties(segment.query, self._lexical, self._dense) for segment in segments]
+        word_penalties = [calibration.word_penalty(segment.query, self._lexical) for segment in segments]
         threshold = calibration.threshold_for(len(self._catalog))
         weights = self._ranker.weights
-        scores = HybridScores(segments, notes, weights, threshold, penalties)
+        scores = HybridScores(segments, notes, weights, threshold, penalties, word_penalties)
         return scores.rank()._replace(fully_encoded=fully_encoded)
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
@@ -162,6 +163,7 @@ class HybridScores:
     weights: FusionWeights
     threshold: float
     penalties: list[list[ServicePenalty]]
+    word_penalties: list[float]
 
     def rank(self) -> Ranking:
         """Return every slot that matches."""
@@ -181,7 +183,7 @@ class HybridScores:
     def _similarities(self, slots: Slots) -> Scores:
         """Return how well each slot fits each segment, one row a segment."""
         rows = [
-            penalize(segment.similarity.take(slots), penalties, slots)
-            for segment, penalties in zip(self.segments, self.penalties, strict=True)
+            penalize(segment.similarity.take(slots), penalties, slots, word_penalty)
+            for segment, penalties, word_penalty in zip(self.segments, self.penalties, self.word_penalties, strict=True)
         ]
         return np.stack(rows) if len(rows) > 1 else rows[0][None]

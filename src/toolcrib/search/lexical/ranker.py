@@ -28,10 +28,24 @@ from toolcrib.search.query.expression import Boost, Not, Or, PhraseNode, QueryNo
 from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
 from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots
 
+# Keyword scores hardly tell what fits: half of all answerable requests in other words than the tool's are
+# below 0.25. Below this score almost no word of the request occurs.
+CONFIDENT_SCORE: Final = 0.1
 # The saturation parameter of BM25: how soon further occurrences of a term stop counting.
 K1: Final = 1.2
 
 _GAP_TOKEN: Final = -1
+# How clearly a tool belongs to a service that one of these fields mentions.
+_MENTION_RATINGS: Final = {
+    "name": 1.0,
+    "title": 1.0,
+    "server": 1.0,
+    "tags": 1.0,
+    "category": 1.0,
+    "description": 0.5,
+    "hint": 0.5,
+    "server_description": 0.5,
+}
 # A longer phrase is a quoted sentence, not a request for an exact match.
 _MAX_PHRASE_WORDS: Final = 6
 # Limits of the cache of term matches: entries, and slots per entry.
@@ -114,7 +128,8 @@ class LexicalIndex:
             if match is None:
                 return Ranking(*EMPTY_POSTING, notes)
             (slots, scores), max_score = match
-            return Ranking(slots, _normalize(scores, max_score), notes + self._correction_notes(terms))
+            all_notes = notes + self._correction_notes(terms)
+            return Ranking(slots, _normalize(scores, max_score), all_notes, CONFIDENT_SCORE)
         terms = []
         correct = _allows_correction(node)
 
@@ -127,7 +142,8 @@ class LexicalIndex:
         if scored is None:
             return Ranking(*EMPTY_POSTING, notes)
         slots = scored.matches.nonzero()[0]
-        return Ranking(slots, _normalize(scored.scores[slots], scored.max_score), notes + self._correction_notes(terms))
+        scores = _normalize(scored.scores[slots], scored.max_score)
+        return Ranking(slots, scores, notes + self._correction_notes(terms), CONFIDENT_SCORE)
 
     def score_slots(self, query: ParsedQuery) -> SlotScores:
         """Return the scores of `rank` as an array over all slots."""
@@ -169,17 +185,30 @@ class LexicalIndex:
         """Return the exact matches of one leaf; None if it consists of stop words."""
         return self._match_terms(self._analyzer.analyze_leaf(leaf, "", correct=False))
 
-    def word_mask(self, word: str) -> NDArray[np.bool_] | None:
-        """Return which slots contain a word; None if it is not a searchable word."""
-        found = [
-            self._match_term(term).posting.slots for term in self._analyzer.analyze_leaf(WordNode(word), "", False)
-        ]
-        if not found:
+    def rate_mentions(self, name: str) -> NDArray[np.float32] | None:
+        """Return how clearly each slot mentions a name, from 0 to 1; None if it is a stop word.
+
+        The name, title, server, tags and category of a tool say which service it belongs to. Its
+        description may mention other services too, and its parameters mention them as examples.
+        """
+        terms = self._analyzer.analyze_name(name)
+        if not terms:
             return None
-        mask = np.zeros(self.catalog.slot_count, np.bool_)
-        for slots in found:
-            mask[slots] = True
-        return mask
+        mentions = np.zeros(self.catalog.slot_count, np.float32)
+        ratings = [_MENTION_RATINGS.get(field.name, 0.0) for field in self._ranker.field_config.fields]
+        for term in terms:
+            slots = self._find_posting(term).slots
+            rated = np.where(self._count_occurrences(term, slots) > 0, ratings, 0.0).max(axis=1, initial=0.0)
+            mentions[slots] = np.maximum(mentions[slots], rated)
+        return mentions
+
+    def unknown_share(self, text: str) -> float:
+        """Return the share of the words of a text that no tool contains; 1 if it has no words."""
+        terms = self._analyzer.analyze_words(text)
+        total = sum(term.weight for term in terms)
+        # A spelling correction is a guess: "fence" is one letter from "hence".
+        known = (term.weight for term in terms if term.certainty == 1 and self._any_occurs([term]))
+        return 1 - sum(known) / total if total else 1.0
 
     def is_unknown_word(self, word: str) -> bool:
         """Return whether a word is searchable and occurs in no tool."""

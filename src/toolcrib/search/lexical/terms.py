@@ -19,6 +19,8 @@ CORRECTION_CERTAINTY: Final = 0.7
 COMPOUND_WEIGHT: Final = 0.5
 # In longer queries, spelling is not corrected: a word that occurs in no tool is rarely a typo there.
 MAX_CORRECTED_WORDS: Final = 4
+# Shorter names are the start of too many words.
+_MIN_SERVER_PREFIX_CHARS: Final = 3
 # The maximum number of terms that a prefix or a misspelled word is replaced by.
 MAX_ALTERNATIVES: Final = 100
 
@@ -95,6 +97,22 @@ class TermAnalyzer:
             # Stop words are indexed in identifiers only.
             if is_identifier or not self.field_config.is_stop_word(word.whole):
                 terms += self._analyze_word(word, field, correct)
+        return terms
+
+    def analyze_name(self, name: str) -> list[QueryTerm]:
+        """Return the terms that mention a name: as one word, or as its parts side by side.
+
+        The name of a server may also start with it: `awslabs`, `gleanwork`.
+        """
+        words = self.field_config.split_words(name)
+        if all(self.field_config.is_stop_word(word.whole) for word in words):
+            return []
+        terms = self._analyze_phrase(PhraseNode(name), words, "")
+        if len(words) == 1 and len(words[0].parts) > 1:
+            numbers = self._number_terms((words[0].whole,))
+            terms.append(QueryTerm(name, (numbers,), (numbers,)))
+        if len(words) == 1 and len(words[0].original) >= _MIN_SERVER_PREFIX_CHARS:
+            terms.append(self._analyze_prefix(words[0], "server"))
         return terms
 
     def _analyze_word(self, word: text.TextWord, field: str, correct: bool) -> list[QueryTerm]:

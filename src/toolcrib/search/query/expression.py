@@ -146,6 +146,16 @@ def has_operators(text: str) -> bool:
     return _OPERATOR.search(text) is not None
 
 
+def has_unbalanced_signs(text: str) -> bool:
+    """Return whether a quote or a parenthesis of a text has no counterpart, as in prose or code."""
+    depth = 0
+    for token in _tokenize(text, FIELDS):
+        depth += {"open": 1, "close": -1}.get(token.kind, 0)
+        if token.kind == "unclosed" or depth < 0:
+            return True
+    return depth > 0
+
+
 def drop_false_operators(text: str) -> str:
     """Return a text without characters that only look like operators.
 

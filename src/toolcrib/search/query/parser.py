@@ -12,11 +12,12 @@ from functools import cached_property, lru_cache
 from typing import Final, Literal
 
 from toolcrib.encoder.glossary import translate_to_english
-from toolcrib.errors import InvalidQuery
+from toolcrib.errors import InvalidQuery, QueryTooLong
 from toolcrib.search.query.expression import (
     QueryNode,
     drop_false_operators,
     has_operators,
+    has_unbalanced_signs,
     parse_expression,
     parse_plain_words,
 )
@@ -89,17 +90,20 @@ def has_words(text: str) -> bool:
 def parse_query(text: str, syntax: Syntax = "strict") -> ParsedQuery:
     """Parse a query.
 
-    "strict" raises `InvalidQuery` for a malformed expression. "lenient" is for text written by
+    "strict" raises `InvalidQuery` for a malformed expression, unless it is prose with a stray quote or
+    parenthesis, or with too many words; that is searched as plain words, with a note. "lenient" is for text written by
     people and models who may not know the query language: it falls back to plain words with a note.
     "words" treats operators as plain words, and "pattern" leaves the text as it is.
     """
     if syntax in ("words", "pattern") or not has_operators(text):
         return ParsedQuery(text, syntax)
-    if syntax == "strict":
-        return ParsedQuery(text, syntax, parse_expression(text))
-    expression = drop_false_operators(text)
+    expression = text if syntax == "strict" else drop_false_operators(text)
     try:
         return ParsedQuery(text, syntax, parse_expression(expression))
     except InvalidQuery as error:
+        # A stray sign, or hundreds of words, mean that the text is not an expression.
+        is_prose = isinstance(error, QueryTooLong) or has_unbalanced_signs(expression)
+        if syntax == "strict" and not is_prose:
+            raise
         notes = (f"read as plain words: {error}",)
         return ParsedQuery(text, syntax, parse_plain_words(expression), notes)
