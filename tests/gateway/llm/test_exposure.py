@@ -92,7 +92,7 @@ def test_small_models_are_known_by_name() -> None:
     [
         (("Bash", "Read", "Edit", "Write", "Glob", "Grep", "Task", "TodoWrite"), ("mcp__github__create_issue", "Cron")),
         (("shell", "update_plan", "apply_patch", "view_image"), ("mcp__github__create_issue",)),
-        (("exec_command", "write_stdin", "update_plan"), ("github__create_issue",)),
+        (("exec_command", "write_stdin", "view_image"), ("github__create_issue", "get_goal")),
         (("bash", "read", "edit", "write", "glob", "grep", "list", "webfetch", "todowrite"), ("github_create_issue",)),
     ],
 )

@@ -53,7 +53,7 @@ class KnownClient(NamedTuple):
     pinned: frozenset[str]
 
 
-# The names are those of Claude Code 2.1, Codex 0.9x and opencode 1.x.
+# The names are those of Claude Code 2.1, Codex 0.40 to 0.169 and opencode 1.18.
 KNOWN_CLIENTS: Final = (
     KnownClient(
         frozenset({"Bash", "Read", "Edit", "Write"}),
@@ -88,7 +88,7 @@ KNOWN_CLIENTS: Final = (
     ),
     *(
         KnownClient(
-            frozenset({shell, "update_plan"}),
+            frozenset(markers),
             frozenset(
                 {
                     "apply_patch",
@@ -106,7 +106,7 @@ KNOWN_CLIENTS: Final = (
                 }
             ),
         )
-        for shell in ("shell", "shell_command", "exec_command")
+        for markers in (("exec_command", "write_stdin"), ("shell", "update_plan"), ("shell_command", "update_plan"))
     ),
     KnownClient(
         frozenset({"bash", "read", "glob", "grep"}),

@@ -95,9 +95,19 @@ def test_own_search_of_claude_code_loads_tools(program: Path, tmp_path: Path) ->
     assert "defer_loading" not in sent and '"tool_reference"' not in sent
 
 
+def answer_through_call_tool(request: Request) -> Turn:
+    """Search, call the tool that was found through `call_tool`, and report the result."""
+    if any("Brest" in result for result in request.results):
+        return Turn("High tide is at noon.")
+    if any('"input_schema"' in result for result in request.results):
+        return Turn(ToolCall("call_tool", {"tool_name": TIDE, "tool_input": {"place": "Brest"}}))
+    if "call_tool" in request.tool_names:
+        return Turn(ToolCall("search_tools", {"query": "when is the water high"}))
+    return Turn("Hello.")
+
+
 def test_transparent_search_for_claude_code(program: Path, tmp_path: Path) -> None:
-    search = ToolCall("search_tools", {"query": "when is the water high"})
-    with ScriptedModel(build_tide_model(search)) as model, gateway_for_upstream(model.url) as served:
+    with ScriptedModel(answer_through_call_tool) as model, gateway_for_upstream(model.url, prefetch=False) as served:
         answer = ask_claude_code(
             program,
             served.url,
@@ -106,5 +116,7 @@ def test_transparent_search_for_claude_code(program: Path, tmp_path: Path) -> No
             ANTHROPIC_CUSTOM_HEADERS="x-toolcrib-tool-search: on",
         )
     assert answer["result"] == "High tide is at noon."
-    shown = [item.tool_names for item in model.requests if "search_tools" in item.tool_names]
-    assert shown[0] == ("search_tools",) and TIDE in shown[-1]
+    shown = [item.tool_names for item in model.requests if "call_tool" in item.tool_names]
+    assert len(shown) >= 3 and len(set(shown)) == 1, "the list of tools never changes"
+    assert {"Bash", "Read", "Edit", "Write"} <= set(shown[0]), "file tools are not deferred"
+    assert TIDE not in shown[0]

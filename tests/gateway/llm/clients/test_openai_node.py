@@ -21,7 +21,7 @@ from tests.support.npm import install_folder, install_packages
 from tests.support.scripted_model.server import Request
 from tests.support.scripted_model.turn import ToolCall, Turn
 
-PACKAGES = ("openai@6.49.0", "@openai/codex@0.166.0")
+PACKAGES = ("openai@6.49.0", "@openai/codex@0.166.0", "opencode-ai@1.18.33")
 
 LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
 RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
@@ -116,6 +116,33 @@ def test_codex_works_through_the_gateway(modules: Path, tmp_path: Path) -> None:
         assert "The answer is four." in answer
         assert setup.requests
         assert all(request.path == "/v1/responses" for request in setup.requests)
+
+
+def test_file_tools_of_codex_are_not_deferred(modules: Path, tmp_path: Path) -> None:
+    with openai_setup(lambda _: Turn("Four."), {"tool_search": "on", "style": "dispatch"}) as setup:
+        codex(modules, tmp_path, setup.url, "What is two and two?", model="plain")
+        names = setup.requests[0].tool_names
+    assert {"exec_command", "write_stdin", "search_tools", "call_tool"} <= set(names)
+
+
+def test_file_tools_of_opencode_are_not_deferred(modules: Path, tmp_path: Path) -> None:
+    programs = sorted(modules.glob("opencode-linux-*/bin/opencode"))
+    with openai_setup(lambda _: Turn("Four."), {"tool_search": "on", "style": "dispatch"}) as setup:
+        options = {"baseURL": f"{setup.url}/v1", "apiKey": "x"}
+        provider = {"npm": "@ai-sdk/openai-compatible", "options": options, "models": {"plain": {}}}
+        (tmp_path / "opencode.json").write_text(json.dumps({"provider": {"toolcrib": provider}}))
+        done = subprocess.run(
+            [programs[0], "run", "--model", "toolcrib/plain", "What is two and two?"],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert "Four." in done.stdout, done.stderr
+        names = setup.requests[-1].tool_names
+    assert {"bash", "read", "edit", "write", "glob", "grep"} <= set(names)
 
 
 def test_codex_calls_mcp_tool_that_was_searched(modules: Path, tmp_path: Path) -> None:
