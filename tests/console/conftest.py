@@ -26,10 +26,16 @@ def showcase(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="package")
-def gateway(showcase: Path) -> Iterator[GatewayProcess]:
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The home of the gateway's user, without files of clients."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="package")
+def gateway(showcase: Path, home: Path) -> Iterator[GatewayProcess]:
     """A gateway without keys: five small servers, and one that fails."""
     config = write_showcase(showcase)
-    with running_gateway(showcase, "--config", str(config)) as gateway:
+    with running_gateway(showcase, "--config", str(config), HOME=str(home)) as gateway:
         wait_until(lambda: all(gateway.servers()[name]["state"] == "started" for name in CATALOGS))
         wait_until(lambda: gateway.servers()["warehouse"]["trouble"])
         yield gateway

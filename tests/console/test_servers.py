@@ -90,6 +90,19 @@ def test_server_is_added_by_pasted_text_after_a_test(page: Page, gateway: Gatewa
     assert "notes" not in (showcase / "toolcrib.json").read_text(encoding="utf-8")
 
 
+def test_servers_of_other_clients_are_offered(page: Page, home: Path) -> None:
+    entry = {"command": "npx", "args": ["-y", "weather-server"]}
+    (home / ".cursor").mkdir(parents=True, exist_ok=True)
+    (home / ".cursor" / "mcp.json").write_text(json.dumps({"mcpServers": {"weather": entry}}), encoding="utf-8")
+    page.goto("/servers")
+    page.get_by_role("button", name="Add a server").click()
+    dialog = page.get_by_role("dialog", name="Add a server")
+    dialog.get_by_role("button", name="From your clients").click()
+    dialog.get_by_role("button", name="Continue").click()
+    expect(dialog.get_by_text("Name (from Cursor)")).to_be_visible()
+    expect(dialog.get_by_label("Entry")).to_contain_text("weather-server")
+
+
 def test_server_is_added_by_form_and_a_wrong_one_is_diagnosed(page: Page) -> None:
     page.goto("/servers")
     page.get_by_role("button", name="Add a server").click()

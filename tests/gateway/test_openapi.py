@@ -19,13 +19,26 @@ from tests.gateway.llm.serving import RunningLlmGateway, running_llm_gateway
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib import __version__
-from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
+from toolcrib.config.settings import GatewayConfig, LlmApi, LlmGatewayConfig, LlmSearchSwitch, LlmUpstreamConfig
+from toolcrib.gateway.audit import AuditLog
+from toolcrib.gateway.browser_sessions import BrowserSessions
+from toolcrib.gateway.keys import KeyRing
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.routes import build_llm_routes
+from toolcrib.gateway.login import LoginApi
+from toolcrib.gateway.mcp.admin.access_api import add_access_routes
+from toolcrib.gateway.mcp.admin.activity_api import add_activity_routes
+from toolcrib.gateway.mcp.admin.api import add_admin_routes
+from toolcrib.gateway.mcp.admin.api_routes import ApiRoutes
 from toolcrib.gateway.mcp.admin.catalog_api import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE
+from toolcrib.gateway.mcp.admin.llm_api import add_llm_routes
+from toolcrib.gateway.mcp.admin.overview_api import add_overview_routes
+from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.openapi import load_openapi
+from toolcrib.hub.hub import Hub
 from toolcrib.profiles.claude import VARIANTS
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
+from toolcrib.storage import open_store
 
 FUZZ = "TOOLCRIB_FUZZ"
 APIS: tuple[LlmApi, ...] = ("messages", "openai")
@@ -57,6 +70,25 @@ def test_served_description_names_every_path(gateway: RunningLlmGateway) -> None
     paths = {getattr(route, "path", "") for route in build_llm_routes(gateway.gateway)}
     described = {path for path in paths if "{" not in path} - {"/v1/openapi.json"}
     assert {path for path in description["paths"] if "{" not in path} == described
+
+
+def test_admin_description_names_every_route() -> None:
+    hub = Hub(GatewayConfig(), open_store("sqlite://"))
+    routes = ApiRoutes(lambda: McpRouter(hub))
+    for add_routes in (add_admin_routes, add_overview_routes, add_activity_routes, add_llm_routes):
+        add_routes(routes)
+    add_access_routes(routes, hub, KeyRing(hub))
+    login = LoginApi(BrowserSessions(), tuple, AuditLog(hub))
+    served = {
+        (route.path.replace(":path}", "}"), method.lower())
+        for route in (*routes.routes, *login.routes())
+        for method in route.methods or ()
+        if method != "HEAD"
+    }
+    paths = load_openapi("admin")["paths"]
+    described = {(path, method) for path in paths if path.startswith("/api/") for method in paths[path]}
+    assert described == served
+    hub.close()
 
 
 def test_descriptions_have_the_values_of_the_code() -> None:

@@ -26,7 +26,7 @@ ToolTokenCounter = Callable[[Tool], int]
 # Most words are one token each; of a longer word, every four more letters are another token.
 LONG_WORD_CHARS: Final = 12
 CHARS_PER_TOKEN: Final = 4
-MAX_CACHED_COUNTS: Final = 10_000
+MAX_CACHED_COUNTS: Final = 50_000
 
 _WORD = re.compile(r"[A-Za-z]+")
 _HUMP = re.compile(r"[a-z][A-Z]")

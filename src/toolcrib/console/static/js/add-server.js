@@ -1,6 +1,6 @@
 // Add a server by pasted configuration or by a form: test it, look at the change of toolcrib.json, save it.
 
-import { post, runAction, toast } from "./api.js";
+import { get, post, runAction, toast } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { renderDiff } from "./diff.js";
 import { fill, h, plural } from "./dom.js";
@@ -51,7 +51,7 @@ function buildSteps(close) {
     const error = h("p.form-error", { role: "alert", hidden: true });
     const next = h("button.button.primary", { type: "submit" }, "Continue");
     const fields = h("div");
-    const tabs = [["paste", "Paste"], ["program", "Program"], ["address", "Address"]].map(([kind, title]) =>
+    const tabs = [["paste", "Paste"], ["program", "Program"], ["address", "Address"], ["clients", "From your clients"]].map(([kind, title]) =>
       h("button", { type: "button", "aria-pressed": "false", dataset: { kind }, onclick: () => choose(kind) }, title),
     );
     let kind;
@@ -74,6 +74,10 @@ function buildSteps(close) {
       error.hidden = true;
       runAction(next, async () => {
         try {
+          if (kind === "clients") {
+            await showDiscovered();
+            return;
+          }
           const text = kind === "paste" ? form.elements.text.value : JSON.stringify(readEntry(kind, form.elements));
           const name = form.elements.name?.value.trim();
           const { servers } = await post("/api/config/parse", { text, name });
@@ -88,10 +92,17 @@ function buildSteps(close) {
     choose("paste");
   }
 
-  function showChoice(servers) {
+  async function showDiscovered() {
+    const { servers, problems } = await get("/api/config/clients");
+    if (!servers.length) throw new Error(problems[0] ?? "The configuration files of your clients have no further servers.");
+    showChoice(servers, problems);
+  }
+
+  function showChoice(servers, problems = []) {
     fill(
       body,
-      servers.length > 1 ? h("p", `The text has ${plural(servers.length, "server")}. Test and add them one by one.`) : null,
+      servers.length > 1 ? h("p", `${plural(servers.length, "server")} found. Test and add them one by one.`) : null,
+      problems.map((problem) => h("p.notice", { dataset: { kind: "warn" } }, problem)),
       servers.map((server) => serverCard(server)),
       h("footer.dialog-foot", h("button.button", { type: "button", onclick: showInput }, "Back")),
     );
@@ -122,7 +133,7 @@ function buildSteps(close) {
     return h(
       "section.card.stack",
       { "aria-label": server.name },
-      h("div.field", h("span.label", "Name"), name),
+      h("div.field", h("span.label", server.client ? `Name (from ${server.client})` : "Name"), name),
       h("pre.diff", { tabindex: "0", "aria-label": "Entry" }, h("span.diff-line", JSON.stringify(server.entry, null, 2))),
       server.notes.map((note) => h("p.notice", { dataset: { kind: "warn" } }, note)),
       server.error ? h("p.notice", { dataset: { kind: "bad" } }, server.error) : h("div.row", test, preview),
@@ -135,6 +146,7 @@ function inputsFor(kind) {
   if (kind === "paste") {
     return h("div.field", h("label", { for: "add-text" }, "Configuration of any client"), h("textarea", { id: "add-text", name: "text", rows: "10", placeholder: EXAMPLE, spellcheck: "false" }), h("span.hint", "JSON of Claude, Cursor, VS Code, Gemini or another client, TOML of Codex, or one entry."));
   }
+  if (kind === "clients") return h("p", "Look for servers in the configuration files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and Gemini CLI on the machine of the gateway. Their files are not changed.");
   const input = (name, label, hint, isArea) =>
     h("div.field", h("label", { for: `add-${name}` }, label), h(isArea ? "textarea" : "input", { id: `add-${name}`, name, spellcheck: "false", autocomplete: "off" }), h("span.hint", hint));
   const name = input("name", "Name", "How the gateway calls the server, such as files.");

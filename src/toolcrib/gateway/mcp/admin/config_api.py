@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from toolcrib.config.clients.file_writes import encode_like, replace_file
-from toolcrib.config.clients.importing import parse_toml
+from toolcrib.config.clients.importing import discover_servers, parse_toml
 from toolcrib.config.clients.locations import SERVERS, ClientFile, HostSystem
 from toolcrib.config.clients.translation import DiscoveredServer, starts_toolcrib, translate_entry
 from toolcrib.config.fields import ConfigSection, InvalidSetting
@@ -37,6 +37,7 @@ _SECTIONS: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp_ser
 
 def add_config_routes(routes: ApiRoutes) -> None:
     """Add the routes of configuration edits."""
+    routes.add("GET", "/api/config/clients", _discover_servers, needs_full_access=True)
     routes.add("POST", "/api/config/parse", _parse_pasted, needs_full_access=True)
     routes.add("POST", "/api/config/test", _test_server, needs_full_access=True)
     routes.add("POST", "/api/config/servers", _edit_servers, needs_full_access=True)
@@ -48,21 +49,36 @@ def _parse_pasted(call: ApiCall) -> dict[str, Any]:
     if not isinstance(text, str) or not text.strip():
         raise InvalidQuery("paste the configuration of a server, such as a block with `mcpServers`")
     is_toml, entries = _find_entries(text.strip(), str(call.body.get("name") or ""))
-    system = HostSystem(
-        "win32" if sys.platform == "win32" else "darwin" if sys.platform == "darwin" else "linux",
-        Path.home(),
-        os.environ,
-        Path.cwd(),
-    )
     source = ClientFile("codex" if is_toml else "vscode", Path("pasted text"), SERVERS)
     servers = [
-        translate_entry(source, name, entry, system)
+        translate_entry(source, name, entry, _get_system())
         for name, entry in list(entries.items())[:MAX_PASTED_SERVERS]
         if not starts_toolcrib(entry)
     ]
     if not servers:
         raise InvalidConfig("there is no server in this text; paste a block with `mcpServers`, or one entry of it")
     return {"servers": list(map(_render_server, servers))}
+
+
+def _discover_servers(call: ApiCall) -> dict[str, Any]:
+    """Return the servers in the files of the user's clients, without those that are configured already."""
+    found = discover_servers(_get_system(), all_projects=True)
+    configured = call.router.hub.config.servers
+    new = {server.name: server for server in found.servers if server.name not in configured}
+    return {
+        "servers": [
+            {**_render_server(server), "client": server.source.title}
+            for server in list(new.values())[:MAX_PASTED_SERVERS]
+        ],
+        "problems": list(found.errors),
+    }
+
+
+def _get_system() -> HostSystem:
+    platform: Literal["darwin", "win32", "linux"] = "linux"
+    if sys.platform in ("darwin", "win32"):
+        platform = sys.platform
+    return HostSystem(platform, Path.home(), os.environ, Path.cwd())
 
 
 def _find_entries(text: str, name: str) -> tuple[bool, Mapping[str, Any]]:
