@@ -205,3 +205,34 @@ def test_edited_models_are_used_without_a_restart(gateway: GatewayProcess, model
     model.requests.clear()
     assert gateway.request("/v1/chat/completions", ADMIN, body).status == 200
     assert model.requests[0].body["model"] == "qwen3"
+
+
+def test_every_turn_of_a_conversation_is_recorded_with_its_tools(gateway: GatewayProcess) -> None:
+    question = {"role": "user", "content": "How much is a dollar today?"}
+    tools: Any = chat_functions()
+    with openai.OpenAI(base_url=f"{gateway.url}/v1", api_key=ADMIN, max_retries=0) as client:
+        messages: list[Any] = [question]
+        for _ in range(2):
+            chat: Any = client.chat.completions.create(model="m", messages=messages, tools=tools)
+            call = chat.choices[0].message
+            messages += [call, {"role": "tool", "tool_call_id": call.tool_calls[0].id, "content": "1.1"}]
+        client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Another one."}], tools=tools)
+    conversations = gateway.request("/api/llm/conversations", ADMIN).json["conversations"]
+    found = next(each for each in conversations if each["turns"] == 2)
+    assert (found["upstream"], found["model"], found["key"], found["client"]) == ("land", "m", "admin", "OpenAI")
+    assert "dollar" not in json.dumps(conversations)
+    turns = gateway.request(f"/api/llm/conversations/{found['id']}", ADMIN).json["turns"]
+    assert [turn["outcome"] for turn in turns] == ["ok", "ok"]
+    first = turns[0]["details"]
+    assert first["treatment"] == "transparent" and first["searches"] >= 1
+    assert first["tools_total"] == len(tools) > first["tools_count"]
+    assert "get_exchange_rate" in first["tools_sent"] and first["tokens_in"] > 0
+    series = gateway.request("/api/timeseries", ADMIN).json["total"]
+    assert series["llm_requests"] >= 3 and series["tokens_in"] > 0
+
+
+def test_failed_request_is_recorded_with_its_error(gateway: GatewayProcess) -> None:
+    reply = gateway.request("/v1/chat/completions", ADMIN, {"model": "m", "messages": 3}, User_Agent="failing/1")
+    assert reply.status >= 400
+    rows = gateway.request("/api/activity?action=llm&client=failing", ADMIN).json["rows"]
+    assert [row["outcome"] for row in rows] == ["error"]

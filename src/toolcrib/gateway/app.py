@@ -41,6 +41,7 @@ from toolcrib.gateway.metrics import CONTENT_TYPE, MetricsRegistry
 from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.gateway.openapi import load_openapi
 from toolcrib.hub.hub import Hub
+from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 
 
@@ -118,6 +119,12 @@ def _build_starlette_app(
         on_request=_build_request_counter(hub, metrics),
         meter=meter,
     )
+
+    def record_turn(row: AuditRow) -> None:
+        if audit.settings.enabled:
+            audit.record(row)
+
+    llm_gateway.on_turn = record_turn
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

@@ -133,6 +133,8 @@ class HttpExchange:
         # The number of models of an alias that have failed.
         self.failed_models = 0
         self.has_started = False
+        # The names of the tools in the request that was sent upstream last.
+        self.sent_tools: list[str] = []
         # The status of the response; 0 before it has started.
         self.status = 0
         # Sent whenever the stream was silent for `PING_SECONDS`, unless empty.

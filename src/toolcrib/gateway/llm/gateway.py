@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
@@ -37,12 +37,19 @@ from toolcrib.gateway.llm.http_messages import HeaderList, UpstreamResponse
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
-from toolcrib.gateway.llm.tracing import describe_response, trace_request
+from toolcrib.gateway.llm.tracing import (
+    RequestMeasurement,
+    build_turn_row,
+    describe_response,
+    list_tool_names,
+    trace_request,
+)
 from toolcrib.gateway.llm.translation.response import CHAT_TARGET, TRANSLATORS, TranslatedResponse
 from toolcrib.gateway.llm.translation.translator import Translator
 from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
-from toolcrib.gateway.llm.usage import TokenCounts, UsageMeter, UsageReader
+from toolcrib.gateway.llm.usage import UsageMeter, UsageReader
 from toolcrib.session.hosted_search import Provider, find_hosting_provider
+from toolcrib.storage.audit import AuditRow
 
 # An entry of the memory is a turn with searches, not a conversation.
 TURNS_PER_CONVERSATION: Final = 16
@@ -115,13 +122,6 @@ class LlmRequest:
         return self.switch == "auto" and find_hosting_provider(self.model) == provider
 
 
-@dataclass(slots=True)
-class RequestMeasurement:
-    """The tokens of a request, which are known at its end."""
-
-    counts: TokenCounts = field(default_factory=TokenCounts)
-
-
 class LlmGateway:
     """The LLM gateway. It can be used between `open` and `close`."""
 
@@ -143,6 +143,8 @@ class LlmGateway:
         self._get_keys = get_keys
         self._on_request = on_request
         self._meter = meter or UsageMeter()
+        # Called at the end of each request.
+        self.on_turn: Callable[[AuditRow], None] | None = None
         self._search_threads = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
         self._prepare_thread = ThreadPoolExecutor(1, "toolcrib-prepare")
@@ -272,7 +274,14 @@ class LlmGateway:
         with trace_request(request.upstream, request.model, exchange.headers) as span:
             try:
                 yield measurement
+            except TryNextModel:
+                raise
+            except RequestFailed as error:
+                measurement.error = str(error)
+                raise
             finally:
+                if self.on_turn and (exchange.has_started or measurement.error):
+                    self.on_turn(build_turn_row(exchange, request.body, headers, measurement))
                 # A request without a response is sent again, or its error is counted by the client.
                 if exchange.has_started:
                     describe_response(span, exchange.status, measurement.counts, headers.saved_tokens)
@@ -367,6 +376,7 @@ class LlmGateway:
         if plan is not None:
             _log.info("%s: all tools sent, %s", request.upstream.name, plan.reason)
         self.report_request(headers)
+        request.exchange.sent_tools = list_tool_names(request.body.get("tools"))
         with self.measure_request(request, headers) as measurement:
             response = await self.send_request(request, request.exchange.body)
             usage = UsageReader()

@@ -21,6 +21,7 @@ from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
 from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.tracing import list_tool_names
 from toolcrib.gateway.llm.usage import parse_usage
 
 Body = dict[str, Any]
@@ -174,6 +175,7 @@ async def answer_request(
             is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
         finally:
             measurement.counts = parse_usage(rewriter.usage)
+            measurement.searches, measurement.found_tools = rewriter.searches, rewriter.revealed_ids
     if is_answered:
         _log.info(
             "%s, %s: %d of %d tools sent, about %d tokens saved, %d searches in %d more rounds; %s: %s",
@@ -244,9 +246,11 @@ class _SearchLoop:
         return await self._gateway.run_search(work) if in_thread else work()
 
     async def _send_request(self) -> UpstreamResponse:
+        body = self._rewriter.next_request()
+        self._exchange.sent_tools = list_tool_names(body.get("tools"))
         return await self._gateway.send_request(
             self._request,
-            serialize_json(self._rewriter.next_request()),
+            serialize_json(body),
             # A client can repeat the first round itself, but none of the later ones.
             retry_transient=self._rewriter.rounds > 0,
         )

@@ -125,7 +125,8 @@ async function openConversation(conversation) {
 
 function turnElement(turn, index) {
   const details = turn.details;
-  const sent = details.tools_sent ?? [];
+  // Found tools may be sent as definitions in the list, or in the results of searches.
+  const sent = [...new Set([...(details.tools_sent ?? []), ...(details.tools_found ?? [])])];
   const added = new Set(details.tools_added ?? []);
   return h(
     "li.turn",
@@ -133,12 +134,13 @@ function turnElement(turn, index) {
     h(
       "p.muted",
       [
-        details.tools_total === undefined ? "" : `${formatNumber(sent.length)} of ${formatNumber(details.tools_total)} tools sent`,
+        details.tools_total === undefined ? "" : `${formatNumber(details.tools_count ?? sent.length)} of ${formatNumber(details.tools_total)} tools sent`,
         details.tokens_held_back ? `about ${formatCompact(details.tokens_held_back)} tokens held back` : "",
         details.tokens_in ? `${formatCompact(details.tokens_in)} in, ${formatCompact(details.tokens_out ?? 0)} out` : "",
         details.searches ? plural(details.searches, "search", "searches") : "",
       ].filter(Boolean).join(" · "),
     ),
+    details.reason ? h("p.muted", details.reason) : null,
     details.error ? h("div.notice", { dataset: { kind: "bad" } }, details.error) : null,
     sent.length ? h("p.names", sent.map((name) => h("span.badge.mono", { dataset: { kind: added.has(name) ? "accent" : "" } }, name))) : null,
   );

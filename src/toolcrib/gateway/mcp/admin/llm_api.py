@@ -103,4 +103,13 @@ def _get_conversation(call: ApiCall) -> dict[str, Any]:
     rows = call.router.hub.store.list_audit(where, MAX_TURNS)
     if not rows:
         raise RequestFailed("there is no such conversation; it may have been deleted because of its age", 404)
-    return {"id": call.text("id"), "turns": [row.to_json() for row in rows]}
+    turns: list[dict[str, Any]] = []
+    before: set[str] = set()
+    for row in rows:
+        turn = row.to_json()
+        known = {*row.details.get("tools_sent", ()), *row.details.get("tools_found", ())}
+        # What the model could use in this turn and not in the turn before.
+        turn["details"]["tools_added"] = sorted(known - before) if turns else []
+        turns.append(turn)
+        before = known
+    return {"id": call.text("id"), "turns": turns}
