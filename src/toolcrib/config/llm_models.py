@@ -16,8 +16,12 @@ MAX_UPSTREAMS: Final = 100
 MAX_ALIASES: Final = 1_000
 MAX_FALLBACKS: Final = 10
 
-_DEFAULT_APIS: Final = {"anthropic": "messages", "openai": "openai"}
-_DEFAULT_URLS: Final = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com"}
+_DEFAULT_APIS: Final = {"anthropic": "messages", "openai": "openai", "gemini": "gemini"}
+_DEFAULT_URLS: Final = {
+    "anthropic": "https://api.anthropic.com",
+    "openai": "https://api.openai.com",
+    "gemini": "https://generativelanguage.googleapis.com",
+}
 _ALIAS_EXAMPLE: Final = 'write "upstream/model", or a list of these'
 
 

@@ -38,15 +38,11 @@ NewToolAction = Literal["auto", "hold", "trust"]
 ScanAction = Literal["flag", "block", "off"]
 CallTools = Literal["single", "by_risk"]
 AskBefore = Literal["never", "destructive", "write"]
-LlmApi = Literal["messages", "openai", "chat"]
+LlmApi = Literal["messages", "openai", "chat", "gemini"]
 LlmSearchSwitch = Literal["auto", "on", "off", "native"]
 LlmSearchRanking = Literal["default", "exact", "hybrid"]
 LlmSearchStyle = Literal["auto", "dispatch", "reveal"]
 LlmTier = Literal["hidden", "stub"]
-
-_SQLITE_PREFIX: Final = "sqlite:///"
-_TOKENS_SUFFIX: Final = ".tokens"
-_LOGS_SUFFIX: Final = ".logs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +354,7 @@ class LlmUpstreamConfig:
     api: LlmApi = setting(
         "messages",
         "`messages` for Anthropic's API, `openai` for OpenAI's two, `chat` for a server that has only Chat "
-        "Completions. The default for an upstream named `openai` is `openai`.",
+        "Completions, `gemini` for Google's. The default for an upstream named `openai` or `gemini` is that name.",
     )
     url: str = setting("", "The base URL, without the path of the API; a trailing `/v1` is removed.", secret=True)
     key: str = setting("", "The API key; empty forwards the key of the client.", secret=True)
@@ -481,35 +477,3 @@ class GatewayConfig:
     path: Path | None = None
     # Messages about settings in the file that have no effect.
     notes: tuple[str, ...] = field(default=(), compare=False)
-
-
-def resolve_store_url(config: GatewayConfig) -> str:
-    """Return the URL of the store; a relative path is relative to the configuration file."""
-    path = sqlite_path(config.store)
-    if path is None or config.path is None or path.is_absolute():
-        return config.store
-    return f"{_SQLITE_PREFIX}{config.path.resolve().parent / path}"
-
-
-def resolve_token_folder(config: GatewayConfig) -> Path | None:
-    """Return the folder of OAuth tokens: next to the store file or the configuration file.
-
-    None if the configuration has neither.
-    """
-    path = sqlite_path(resolve_store_url(config))
-    if path is not None:
-        return path.with_suffix(_TOKENS_SUFFIX)
-    return config.path.resolve().parent / f"toolcrib{_TOKENS_SUFFIX}" if config.path else None
-
-
-def resolve_log_folder(config: GatewayConfig) -> Path | None:
-    """Return the folder of the servers' standard error, next to the store file; None without a file."""
-    path = sqlite_path(resolve_store_url(config))
-    return path.with_suffix(_LOGS_SUFFIX) if path is not None else None
-
-
-def sqlite_path(url: str) -> Path | None:
-    """Return the file of a SQLite URL, or None if the URL does not name a file."""
-    if not url.startswith(_SQLITE_PREFIX):
-        return None
-    return Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()

@@ -8,7 +8,8 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
-from toolcrib.config.settings import EmbeddingConfig, GatewayConfig, resolve_store_url, sqlite_path
+from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
+from toolcrib.config.store_paths import resolve_store_url, sqlite_path
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.embedders.openai import OpenAIEmbedder

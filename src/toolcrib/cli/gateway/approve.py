@@ -15,7 +15,8 @@ import click
 from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json
 from toolcrib.config.loader import find_config_path, load_config
-from toolcrib.config.settings import GatewayConfig, resolve_store_url
+from toolcrib.config.settings import GatewayConfig
+from toolcrib.config.store_paths import resolve_store_url
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import InvalidStore, UnknownTool
 from toolcrib.hub.directory import matches_any

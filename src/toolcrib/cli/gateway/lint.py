@@ -9,7 +9,7 @@ import click
 from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 from toolcrib.config.loader import load_config, require_config_path
-from toolcrib.config.settings import resolve_store_url, sqlite_path
+from toolcrib.config.store_paths import resolve_store_url, sqlite_path
 from toolcrib.errors import InvalidStore
 from toolcrib.hub.lint import LintFinding, lint_tools
 from toolcrib.hub.startup import open_hub

@@ -37,6 +37,7 @@ _VARIABLES: Final = {
     "messages": (_ANTHROPIC_VARIABLE,),
     "openai": (_OPENAI_VARIABLE,),
     "chat": (_ANTHROPIC_VARIABLE, _OPENAI_VARIABLE),
+    "gemini": ("GOOGLE_GEMINI_BASE_URL={}",),
 }
 
 

@@ -130,6 +130,8 @@ class HttpExchange:
         self.body = body
         # The model that the client asks for: the alias, or the deployment in a path of Azure.
         self.model: str = scope.get("state", {}).get("model", "")
+        # The target for an upstream whose API has the model in the path, if the model is replaced.
+        self.replaced_target = ""
         # The number of models of an alias that have failed.
         self.failed_models = 0
         self.has_started = False
@@ -147,7 +149,9 @@ class HttpExchange:
 
     @property
     def target(self) -> str:
-        """The path and query as the client sent them."""
+        """The path and query as the client sent them, or with another model."""
+        if self.replaced_target:
+            return self.replaced_target
         decoded = unquote(self._raw_path)
         segments = decoded.replace("\\", "/").split("/")
         if {".", ".."} & set(segments) or not decoded.isprintable():

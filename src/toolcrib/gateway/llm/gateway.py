@@ -33,7 +33,7 @@ from toolcrib.gateway.llm.endpoint import (
     sanitize_header_value,
 )
 from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan, find_cached_price
-from toolcrib.gateway.llm.http_messages import HeaderList, UpstreamResponse
+from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
@@ -44,8 +44,12 @@ from toolcrib.gateway.llm.tracing import (
     list_tool_names,
     trace_request,
 )
-from toolcrib.gateway.llm.translation.response import CHAT_TARGET, TRANSLATORS, TranslatedResponse
-from toolcrib.gateway.llm.translation.translator import Translator
+from toolcrib.gateway.llm.translation.response import (
+    CHAT_TARGET,
+    TranslatedResponse,
+    choose_translator,
+    translate_headers,
+)
 from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
 from toolcrib.gateway.llm.usage import UsageMeter, UsageReader
 from toolcrib.session.hosted_search import Provider, find_hosting_provider
@@ -79,6 +83,8 @@ class LlmRequest:
     body: dict[str, Any]
     # Whether another model can answer if the upstream fails.
     has_fallback: bool = False
+    # The model, if it is not in the body.
+    path_model: str = ""
 
     @property
     def tool_entries(self) -> list[dict[str, Any]]:
@@ -88,12 +94,12 @@ class LlmRequest:
     @property
     def model(self) -> str:
         """The name of the model."""
-        return str(self.body.get("model", ""))
+        return self.path_model or str(self.body.get("model", ""))
 
     @property
     def is_streaming(self) -> bool:
         """Whether the client asks for a stream."""
-        return self.body.get("stream") is True
+        return self.body.get("stream") is True or self.exchange.path.endswith(":streamGenerateContent")
 
     @property
     def restricts_tools(self) -> bool:
@@ -173,10 +179,12 @@ class LlmGateway:
         body = parse_request_body(exchange.body)
         exchange.model = exchange.model or str(body.get("model", ""))
         upstream, sent_model, has_fallback = self.upstreams.find_route(api, exchange.model, exchange.failed_models)
-        if sent_model != str(body.get("model", "")):
+        path_model = sent_model if api == "gemini" else ""
+        if not path_model and sent_model != str(body.get("model", "")):
             body["model"] = sent_model
             exchange.body = serialize_json(body)
-        return LlmRequest(exchange, upstream, self._resolve_switch(exchange, upstream), body, has_fallback)
+        switch = self._resolve_switch(exchange, upstream)
+        return LlmRequest(exchange, upstream, switch, body, has_fallback, path_model)
 
     async def run_for_request(self, exchange: HttpExchange, work: Callable[[], Result]) -> Result:
         """Run work that takes longer for a larger request; in a thread if the request is large."""
@@ -288,9 +296,9 @@ class LlmGateway:
                     name = getattr(exchange.principal, "name", "")
                     self._meter.record(name, request.model, measurement.counts, headers.saved_tokens)
 
-    def check_tool_count(self, request: LlmRequest) -> None:
-        """Refuse a request with more tools than the limit."""
-        count, limit = len(request.tool_entries), self.settings.max_tools
+    def check_tool_count(self, request: LlmRequest, count: int | None = None) -> None:
+        """Refuse a request with more tools than the limit; `count` is needed if `tools` has lists of them."""
+        count, limit = len(request.tool_entries) if count is None else count, self.settings.max_tools
         if count > limit:
             raise RequestFailed(f"the request has {count:,} tools; the limit is {limit:,}", param="tools")
 
@@ -355,12 +363,12 @@ class LlmGateway:
         if exchange.failed_models:
             # The client's key is for the first model of the alias.
             headers = [(name, value) for name, value in headers if name not in CREDENTIAL_HEADERS]
-        translator = _choose_translator(exchange, upstream)
+        translator = choose_translator(exchange.path, upstream)
         if translator is None:
             sent = ClientRequest(exchange.method, target or exchange.target, headers, body)
             return await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
         chat_body = translator.translate_request(await self._run_for_size(len(body), partial(parse_request_body, body)))
-        sent = ClientRequest(exchange.method, CHAT_TARGET, _translate_headers(headers), serialize_json(chat_body))
+        sent = ClientRequest(exchange.method, CHAT_TARGET, translate_headers(headers), serialize_json(chat_body))
         response = await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
         return TranslatedResponse(response, translator, is_streaming=chat_body.get("stream") is True)
 
@@ -453,25 +461,6 @@ class LlmGateway:
             known = ", ".join(get_args(LlmSearchSwitch))
             raise RequestFailed(f"{TOOL_SEARCH_HEADER}: {switch[:40]!r} is not one of {known}")
         return cast(LlmSearchSwitch, switch)
-
-
-def _choose_translator(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> Translator | None:
-    """Return a translator if the upstream does not have the API of a request, but Chat Completions."""
-    has_responses = upstream.api == "openai" and exchange.path.startswith("/v1/responses")
-    if upstream.api not in ("chat", "openai") or has_responses:
-        return None
-    if exchange.path == "/v1/messages/count_tokens":
-        raise RequestFailed("the upstream of this model has only Chat Completions, which cannot count tokens", 404)
-    translator = TRANSLATORS.get(exchange.path)
-    return translator() if translator else None
-
-
-def _translate_headers(headers: HeaderList) -> HeaderList:
-    """Return the headers of a request to Anthropic for a request to OpenAI."""
-    kept = [(name, value) for name, value in headers if not name.startswith("anthropic-") and name != "x-api-key"]
-    if all(name != "authorization" for name, _ in kept):
-        kept += [("authorization", f"Bearer {value}") for name, value in headers if name == "x-api-key"][:1]
-    return kept
 
 
 def _return(settings: LlmGatewayConfig) -> LlmGatewayConfig:

@@ -28,6 +28,7 @@ from toolcrib.gateway.llm.endpoint import (
     render_openai_error,
 )
 from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.gemini.endpoint import handle_gemini, render_gemini_error
 from toolcrib.gateway.llm.json_body import parse_request_body, serialize_json
 from toolcrib.gateway.llm.models import MODELS_PATH, list_client_upstreams, list_models
 from toolcrib.gateway.llm.openai_chat.endpoint import create_completion
@@ -58,6 +59,7 @@ def build_llm_routes(gateway: LlmGateway) -> list[BaseRoute]:
     stored_responses = LlmEndpoint(responses.handle_stored, render_openai_error, limit)
     models = LlmEndpoint(partial(list_models, gateway), render_combined_error, limit)
     other = LlmEndpoint(partial(forward_other, gateway, handlers), render_combined_error, limit)
+    gemini = LlmEndpoint(partial(handle_gemini, gateway), render_gemini_error, limit)
     routes: list[BaseRoute] = [
         *(
             Route(path, LlmEndpoint(handler, render_error, limit), methods=["POST"])
@@ -67,10 +69,12 @@ def build_llm_routes(gateway: LlmGateway) -> list[BaseRoute]:
         Route(OPENAPI_PATH, _serve_openapi, methods=["GET"]),
         Route(MODELS_PATH, models, methods=["GET"]),
         Route(f"{MODELS_PATH}/{{model:path}}", models, methods=["GET"]),
+        # Google's client uses version `v1` or `v1beta`.
+        Route(f"{MODELS_PATH}/{{model}}", gemini, methods=["POST"]),
         Route("/v1/{rest:path}", other, methods=list(_FORWARDED_METHODS)),
     ]
     azure = Route("/openai/{rest:path}", _AzurePaths(Router(routes)), methods=list(_FORWARDED_METHODS))
-    return [*routes, azure]
+    return [*routes, Route("/v1beta/{rest:path}", gemini, methods=list(_FORWARDED_METHODS)), azure]
 
 
 async def _serve_openapi(request: Request) -> JSONResponse:

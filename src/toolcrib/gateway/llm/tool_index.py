@@ -56,7 +56,9 @@ CLIENT_PLAN: Final = ExposurePlan(frozenset(), "reveal", "the client defers tool
 
 _CHARS_PER_TOKEN: Final = 4
 # The fields of a definition that a stub does not have.
-_SCHEMA_FIELDS: Final = frozenset({"input_schema", "parameters", "strict", "input_examples", "cache_control"})
+_SCHEMA_FIELDS: Final = frozenset(
+    {"input_schema", "parameters", "parametersJsonSchema", "strict", "input_examples", "cache_control"}
+)
 _VALID_OPENAI_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 

@@ -29,7 +29,12 @@ from toolcrib.storage.audit import AuditRow
 MAX_RECORDED_TOOLS: Final = 100
 _MAX_FIRST_MESSAGE_CHARS: Final = 4_000
 
-_PROVIDERS: Final[Mapping[LlmApi, str]] = {"messages": "anthropic", "openai": "openai", "chat": "openai"}
+_PROVIDERS: Final[Mapping[LlmApi, str]] = {
+    "messages": "anthropic",
+    "openai": "openai",
+    "chat": "openai",
+    "gemini": "gcp.gemini",
+}
 _tracer = trace.get_tracer("toolcrib.gateway.llm")
 
 

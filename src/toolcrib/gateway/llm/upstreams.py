@@ -32,6 +32,7 @@ _API_DESCRIPTIONS: Final[Mapping[LlmApi, str]] = {
     "messages": "Anthropic's API (/v1/messages)",
     "openai": "OpenAI's APIs (/v1/chat/completions, /v1/responses)",
     "chat": "Chat Completions (/v1/chat/completions)",
+    "gemini": "Google's API (/v1beta/models)",
 }
 # The APIs of upstreams that can answer the requests of an API, the best first. Chat Completions answers others by
 # translation; OpenAI's own API does so only if an alias says it.
@@ -39,6 +40,7 @@ _SERVING_APIS: Final[Mapping[LlmApi, tuple[LlmApi, ...]]] = {
     "messages": ("messages", "chat"),
     "openai": ("openai", "chat"),
     "chat": ("chat", "openai"),
+    "gemini": ("gemini",),
 }
 
 
@@ -231,6 +233,8 @@ def _build_key_headers(upstream: LlmUpstreamConfig, key: str, sent: set[str]) ->
     """Return the upstream's key in the headers in which the client sent its own key."""
     if is_azure_host(upstream.url):
         return {"api-key": key}
+    if upstream.api == "gemini":
+        return {"x-goog-api-key": key}
     default = "x-api-key" if upstream.api == "messages" else "authorization"
     values = dict.fromkeys(CREDENTIAL_HEADERS, key)
     values["authorization"] = f"Bearer {key}"

@@ -12,7 +12,7 @@ from toolcrib.gateway.llm.endpoint import render_messages_error
 from toolcrib.gateway.llm.translation.translator import (
     Body,
     ChatMessages,
-    ChatReply,
+    CompletionReply,
     EventWriter,
     Translator,
     check_fields,
@@ -55,7 +55,7 @@ class MessagesTranslator(Translator):
             request["stream_options"] = {"include_usage": True}
         return request
 
-    def translate_reply(self, reply: ChatReply) -> Body:
+    def translate_reply(self, reply: CompletionReply) -> Body:
         content: list[Body] = []
         if reply.reasoning:
             content.append({"type": "thinking", "thinking": reply.reasoning, "signature": ""})
@@ -87,7 +87,7 @@ class _MessagesEvents(EventWriter):
         self._stop_reason = ""
         self._usage: Body = {"output_tokens": 0}
 
-    def handle_chunk(self, chunk: ChatReply) -> list[Body]:
+    def handle_chunk(self, chunk: CompletionReply) -> list[Body]:
         events: list[Body] = []
         if not self._has_started:
             self._has_started = True
@@ -250,7 +250,7 @@ def _translate_output(config: Mapping[str, Any]) -> Body:
     return translated
 
 
-def _start_message(reply: ChatReply) -> Body:
+def _start_message(reply: CompletionReply) -> Body:
     return {
         "id": f"msg_{reply.id}",
         "type": "message",
@@ -262,11 +262,11 @@ def _start_message(reply: ChatReply) -> Body:
     }
 
 
-def _stop_reason(reply: ChatReply) -> str:
+def _stop_reason(reply: CompletionReply) -> str:
     return "refusal" if reply.refusal else _STOP_REASONS.get(reply.finish_reason, "end_turn")
 
 
-def _render_usage(reply: ChatReply) -> Body:
+def _render_usage(reply: CompletionReply) -> Body:
     return {
         "input_tokens": max(0, reply.input_tokens - reply.cached_tokens),
         "cache_creation_input_tokens": 0,

@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from toolcrib.adapters.plain_json import str_or_empty
+from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.http_messages import HeaderList, UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import SseParser, format_event
 from toolcrib.gateway.llm.translation.messages import MessagesTranslator
 from toolcrib.gateway.llm.translation.responses import ResponsesTranslator
-from toolcrib.gateway.llm.translation.translator import Body, ChatReply, EventWriter, Translator
+from toolcrib.gateway.llm.translation.translator import Body, CompletionReply, EventWriter, Translator
 
 CHAT_TARGET: Final = "/v1/chat/completions"
 # The paths of the APIs that can be translated.
@@ -59,7 +60,7 @@ class TranslatedResponse(UpstreamResponse):
         self._is_done = True
         body = await self._read_body()
         if self.is_success:
-            return serialize_json(self._translator.translate_reply(ChatReply(body)))
+            return serialize_json(self._translator.translate_reply(CompletionReply(body)))
         return serialize_json(self._translator.translate_error(self.status, body))
 
     async def _translate_next(self, writer: EventWriter) -> bytes:
@@ -67,14 +68,14 @@ class TranslatedResponse(UpstreamResponse):
         if not self._response.is_event_stream:
             # The upstream does not stream, so its reply becomes one chunk.
             self._is_done = True
-            return _encode([*writer.handle_chunk(ChatReply(await self._read_body())), *writer.finish()])
+            return _encode([*writer.handle_chunk(CompletionReply(await self._read_body())), *writer.finish()])
         chunk = await self._response.read_chunk()
         events: list[Body] = []
         for event in self._parser.parse_chunk(chunk) if chunk else ():
             if event.data == _DONE:
                 self._is_done = True
             else:
-                events += writer.handle_chunk(ChatReply(_check_error(parse_upstream_body(event.data))))
+                events += writer.handle_chunk(CompletionReply(_check_error(parse_upstream_body(event.data))))
         if not chunk or self._is_done:
             self._is_done = True
             events += writer.finish()
@@ -88,6 +89,25 @@ class TranslatedResponse(UpstreamResponse):
             if self.is_success:
                 raise
             return {}
+
+
+def choose_translator(path: str, upstream: LlmUpstreamConfig) -> Translator | None:
+    """Return a translator if the upstream does not have the API of a request, but Chat Completions."""
+    has_responses = upstream.api == "openai" and path.startswith("/v1/responses")
+    if upstream.api not in ("chat", "openai") or has_responses:
+        return None
+    if path == "/v1/messages/count_tokens":
+        raise RequestFailed("the upstream of this model has only Chat Completions, which cannot count tokens", 404)
+    translator = TRANSLATORS.get(path)
+    return translator() if translator else None
+
+
+def translate_headers(headers: HeaderList) -> HeaderList:
+    """Return the headers of a request to Anthropic for a request to OpenAI."""
+    kept = [(name, value) for name, value in headers if not name.startswith("anthropic-") and name != "x-api-key"]
+    if all(name != "authorization" for name, _ in kept):
+        kept += [("authorization", f"Bearer {value}") for name, value in headers if name == "x-api-key"][:1]
+    return kept
 
 
 def _check_error(chunk: Body) -> Body:

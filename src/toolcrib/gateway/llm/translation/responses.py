@@ -13,7 +13,7 @@ from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.translation.translator import (
     Body,
     ChatMessages,
-    ChatReply,
+    CompletionReply,
     EventWriter,
     Translator,
     check_fields,
@@ -81,7 +81,7 @@ class ResponsesTranslator(Translator):
         }
         return request
 
-    def translate_reply(self, reply: ChatReply) -> Body:
+    def translate_reply(self, reply: CompletionReply) -> Body:
         events = self.write_events()
         events.handle_chunk(reply)
         finished = events.finish()
@@ -127,7 +127,7 @@ class _ResponsesEvents(EventWriter):
         self._finish_reason = ""
         self._is_done = False
 
-    def handle_chunk(self, chunk: ChatReply) -> list[Body]:
+    def handle_chunk(self, chunk: CompletionReply) -> list[Body]:
         events: list[Body] = []
         if not self._response:
             self._response = self._start_response(chunk)
@@ -161,7 +161,7 @@ class _ResponsesEvents(EventWriter):
         self._response = {**self._response, "status": status, "incomplete_details": reason}
         return [*events, self._event(f"response.{status}", response=self._response)]
 
-    def _start_response(self, chunk: ChatReply) -> Body:
+    def _start_response(self, chunk: CompletionReply) -> Body:
         return {
             "id": f"resp_{chunk.id}",
             "object": "response",
@@ -342,7 +342,7 @@ def _translate_text_settings(text: Mapping[str, Any]) -> Body:
     return translated
 
 
-def _render_usage(reply: ChatReply) -> Body:
+def _render_usage(reply: CompletionReply) -> Body:
     details = dict_or_empty(reply.usage.get("completion_tokens_details"))
     return {
         "input_tokens": reply.input_tokens,

@@ -70,7 +70,7 @@ class ChatMessages:
             last["tool_calls"] = [*last.get("tool_calls", ()), *new]
 
 
-class ChatReply:
+class CompletionReply:
     """The parts of a reply of Chat Completions, or of one chunk of it."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
@@ -111,7 +111,7 @@ class EventWriter(ABC):
     """Translates the chunks of a streamed reply to the events of another API."""
 
     @abstractmethod
-    def handle_chunk(self, chunk: ChatReply) -> list[Body]:
+    def handle_chunk(self, chunk: CompletionReply) -> list[Body]:
         """Return the events that follow from a chunk."""
 
     @abstractmethod
@@ -127,7 +127,7 @@ class Translator(ABC):
         """Return the request for Chat Completions; raise `RequestFailed` for what it cannot carry."""
 
     @abstractmethod
-    def translate_reply(self, reply: ChatReply) -> Body:
+    def translate_reply(self, reply: CompletionReply) -> Body:
         """Return a whole reply in the client's API."""
 
     @abstractmethod

@@ -1,0 +1,1 @@
+"""Google's Gemini API with transparent tool search."""

@@ -1,0 +1,128 @@
+"""`/v1beta/models/{model}:generateContent` and `:streamGenerateContent`; other paths are forwarded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import parse_qs, quote, unquote
+
+from toolcrib.adapters.gemini import tools_from_wire
+from toolcrib.adapters.plain_json import dict_or_empty
+from toolcrib.config.settings import LlmUpstreamConfig
+from toolcrib.core.tool import Tool
+from toolcrib.errors import RequestFailed, ToolcribError
+from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, Treatment
+from toolcrib.gateway.llm.exposure import Exposure
+from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
+from toolcrib.gateway.llm.gemini.rewriter import GeminiRewriter, list_declarations
+from toolcrib.gateway.llm.gemini.stream import GeminiStream
+from toolcrib.gateway.llm.search_loop import answer_request
+from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, plan_exposure, split_entries, to_wire_name
+
+GENERATE: Final = "generateContent"
+STREAM: Final = "streamGenerateContent"
+
+_MODEL_PATH: Final = re.compile(r"(/v1(?:beta|alpha)?/models/)([^/:]+):(\w+)")
+
+
+async def handle_gemini(gateway: LlmGateway, exchange: HttpExchange) -> None:
+    """Answer a request to a path of the Gemini API."""
+    match = _MODEL_PATH.fullmatch(exchange.path)
+    if match is None or exchange.method != "POST":
+        await gateway.forward(exchange, _choose_upstream(gateway, exchange))
+        return
+    prefix, model, method = match.groups()
+    exchange.model = exchange.model or unquote(model)
+    route = gateway.upstreams.find_route("gemini", exchange.model, exchange.failed_models)
+    if route.model != unquote(model):
+        query = f"?{exchange.query}" if exchange.query else ""
+        exchange.replaced_target = f"{prefix}{quote(route.model, safe='')}:{method}{query}"
+    if method not in (GENERATE, STREAM):
+        await gateway.forward(exchange, route.upstream)
+        return
+    request = await gateway.read_request(exchange, "gemini")
+    index = await _get_index(gateway, request, method)
+    if index is None or index.plan.style == "all":
+        treatment: Treatment = "native" if request.switch == "native" else "off"
+        await gateway.forward_request(request, treatment, plan=index.plan if index else None)
+        return
+    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
+    rewriter = await gateway.build_rewriter(
+        request, index, partial(GeminiRewriter, request.body, index, memory, rounds)
+    )
+    gateway.check_tools_size(request, rewriter.next_request)
+    await answer_request(gateway, request, rewriter, GeminiStream(rewriter))
+
+
+def render_gemini_error(error: RequestFailed) -> dict[str, Any]:
+    """Return the error body of the Gemini API."""
+    status = _STATUS_NAMES.get(error.status, "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
+    return {"error": {"code": error.status, "message": str(error), "status": status}}
+
+
+_STATUS_NAMES: Final = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+
+
+def _choose_upstream(gateway: LlmGateway, exchange: HttpExchange) -> LlmUpstreamConfig:
+    upstreams = [upstream for upstream in gateway.settings.upstreams if upstream.api == "gemini"]
+    if not upstreams:
+        raise RequestFailed('no upstream has the Gemini API; add one with "api": "gemini" to `models`', 404)
+    named = gateway.find_named_upstream(exchange, upstreams)
+    if named is None and len(upstreams) > 1:
+        names = ", ".join(upstream.name for upstream in upstreams)
+        raise RequestFailed(f"this request names no model; name an upstream in the header {UPSTREAM_HEADER}: {names}")
+    return named or upstreams[0]
+
+
+async def _get_index(gateway: LlmGateway, request: LlmRequest, method: str) -> ToolIndex | None:
+    """Return the index of a request, or None if it is forwarded."""
+    body, declarations = request.body, list_declarations(request.body)
+    calling = dict_or_empty(dict_or_empty(body.get("toolConfig")).get("functionCallingConfig"))
+    if (
+        request.switch in ("off", "native")
+        or not declarations
+        or calling.get("allowedFunctionNames")
+        or dict_or_empty(body.get("generationConfig")).get("candidateCount") not in (None, 1)
+        or not isinstance(body.get("contents"), list)
+        # Without `alt=sse` the stream is a JSON array.
+        or (method == STREAM and parse_qs(request.exchange.query).get("alt") != ["sse"])
+    ):
+        return None
+    gateway.check_tool_count(request, len(declarations))
+    exposure = gateway.exposure_for(request)
+    return await gateway.get_tool_index(declarations, partial(_build_index, declarations, exposure), "gemini", exposure)
+
+
+def _build_index(declarations: Iterable[Entry], exposure: Exposure) -> ToolIndex:
+    parsed = list(_parse_declarations(declarations))
+    plan = plan_exposure(exposure, (each for _, each in parsed))
+    return ToolIndex(*split_entries(parsed, plan.deferred_ids), plan)
+
+
+def _parse_declarations(declarations: Iterable[Entry]) -> Iterator[tuple[Entry, IndexedTool | None]]:
+    """Yield the declarations with their tools; one with an invalid or duplicate name is left to the upstream."""
+    seen: set[str] = set()
+    for declaration in declarations:
+        tool = _parse_tool(declaration)
+        if tool is None or tool.id in seen or to_wire_name(tool.id) != tool.id:
+            yield declaration, None
+            continue
+        seen.add(tool.id)
+        yield declaration, IndexedTool(tool, tool.id, declaration, declaration)
+
+
+def _parse_tool(declaration: Mapping[str, Any]) -> Tool | None:
+    try:
+        (tool,) = tools_from_wire({"functionDeclarations": [dict(declaration)]})
+    except (ToolcribError, ValueError):
+        return None
+    return tool

@@ -1,0 +1,109 @@
+"""Google's official client through the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx2
+import pytest
+from google import genai
+from google.genai import errors, types
+
+from tests.gateway.llm.serving import running_llm_gateway
+from tests.gateway.llm.serving_openai import WORDS, parameters
+from tests.support.scripted_model.server import Request, Script, ScriptedModel
+from tests.support.scripted_model.turn import Failure, ToolCall, Turn
+from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig, ModelTarget
+from toolcrib.gateway.llm.gateway import LlmGateway
+
+both = pytest.mark.parametrize("stream", [False, True])
+styles = pytest.mark.parametrize("style", ["reveal", "dispatch"])
+TOOL = types.Tool(
+    function_declarations=[
+        types.FunctionDeclaration(name=name, description=about, parameters_json_schema=parameters(field))
+        for name, about, field in WORDS
+    ]
+)
+
+
+@contextmanager
+def gemini_client(script: Script, **upstream: Any) -> Iterator[tuple[genai.Client, ScriptedModel]]:
+    with ScriptedModel(script) as model:
+        one = LlmUpstreamConfig("google", api="gemini", url=model.url, key="own-key", **upstream)
+        aliases = {"fast": (ModelTarget("google", "gemini-3-flash"),)}
+        with running_llm_gateway(LlmGateway(LlmGatewayConfig((one,), aliases))) as served:
+            options = types.HttpOptions(base_url=served.url, retry_options=types.HttpRetryOptions(attempts=1))
+            yield genai.Client(api_key="theirs", http_options=options, vertexai=False), model
+    assert all(request.headers["x-goog-api-key"] == "own-key" for request in model.requests)
+
+
+def generate(client: genai.Client, stream: bool, contents: Any, model: str = "gemini-3-pro") -> tuple[list[Any], Any]:
+    """Return the parts of a reply and its last chunk."""
+    config = types.GenerateContentConfig(
+        tools=[TOOL], automatic_function_calling=types.AutomaticFunctionCallingConfig(disable=True)
+    )
+    options: Any = {"model": model, "contents": contents, "config": config}
+    if not stream:
+        reply = client.models.generate_content(**options)
+        return list(reply.candidates[0].content.parts), reply  # type: ignore[index, union-attr, arg-type]
+    chunks = list(client.models.generate_content_stream(**options))
+    parts = [part for chunk in chunks for each in chunk.candidates or () for part in each.content.parts]  # type: ignore[union-attr]
+    return parts, chunks[-1]
+
+
+@styles
+@both
+def test_official_client_gets_tool_search_transparently(stream: bool, style: str) -> None:
+    def work(request: Request) -> Turn:
+        if len(request.body["contents"]) == 1:
+            return Turn("One moment. ", ToolCall("search_tools", {"query": "electronic letter to somebody"}))
+        if "Sent." in str(request.results):
+            return Turn("I have written to Ann.")
+        arguments = {"recipient": "ann"}
+        if style == "reveal":
+            return Turn(ToolCall("send_email", arguments))
+        return Turn(ToolCall("call_tool", {"tool_name": "send_email", "tool_input": arguments}))
+
+    with gemini_client(work, tool_search="on", style=style) as (client, model):
+        history: list[Any] = [types.Content(role="user", parts=[types.Part(text="Write to Ann")])]
+        parts, last = generate(client, stream, history)
+        calls = [part.function_call for part in parts if part.function_call]
+        assert [(call.name, call.args) for call in calls] == [("send_email", {"recipient": "ann"})]
+        assert "".join(part.text or "" for part in parts) == "One moment. "
+        assert last.candidates[0].finish_reason == "STOP"
+        response = types.FunctionResponse(id=calls[0].id, name="send_email", response={"output": "Sent."})
+        history.append(types.Content(role="model", parts=[part for part in parts if part.text != ""]))
+        history.append(types.Content(role="user", parts=[types.Part(function_response=response)]))
+        parts, last = generate(client, stream, history)
+        assert "".join(part.text or "" for part in parts) == "I have written to Ann."
+    first, second, third = (request.body["contents"] for request in model.requests)
+    # The hidden search is at its place, so the prefix of the prompt stays the same.
+    assert second[: len(first)] == first and third[: len(second)] == second
+    assert last.usage_metadata.prompt_token_count > 0
+    listed = [request.tool_names for request in model.requests]
+    assert "send_email" not in listed[0]
+    assert ("send_email" in listed[2]) == (style == "reveal")
+
+
+@both
+def test_request_with_few_tools_is_forwarded(stream: bool) -> None:
+    with gemini_client(lambda request: Turn("Hello")) as (client, model):
+        parts, _ = generate(client, stream, "Hi", "fast")
+        assert "".join(part.text or "" for part in parts) == "Hello"
+        assert len(model.requests[0].tool_names) == len(WORDS)
+        assert "/models/gemini-3-flash:" in model.requests[0].path
+        assert client.models.count_tokens(model="gemini-3-pro", contents="Hi").total_tokens
+
+
+@both
+def test_errors_are_in_the_format_of_the_api(stream: bool) -> None:
+    with gemini_client([Failure(429, "slow down")], tool_search="on") as (client, _):
+        with pytest.raises(errors.ClientError, match="slow down") as raised:
+            generate(client, stream, "Hi")
+        assert raised.value.code == 429
+    with running_llm_gateway(LlmGateway(LlmGatewayConfig())) as served:
+        reply = httpx2.post(f"{served.url}/v1beta/models/x:generateContent", json={})
+    assert reply.status_code == 404
+    assert reply.json()["error"]["status"] == "NOT_FOUND"
