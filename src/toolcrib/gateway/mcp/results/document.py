@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import csv
 import json
 import re
@@ -16,6 +17,7 @@ from toolcrib.core.token_count import estimate_tokens
 # Larger texts are estimated from samples.
 MAX_COUNTED_CHARS: Final = 200_000
 SAMPLE_CHARS: Final = 10_000
+MAX_LITERAL_CHARS: Final = 2_000_000
 MAX_TABLE_COLUMNS: Final = 100
 MIN_TABLE_ROWS: Final = 5
 _DELIMITERS: Final = ("\t", "|", ",", ";")
@@ -46,7 +48,7 @@ class ResultDocument:
         try:
             return True, json.loads(self.text)
         except (ValueError, RecursionError):
-            return False, None
+            return _parse_literal(self.text)
 
     @property
     def is_json(self) -> bool:
@@ -67,6 +69,18 @@ class ResultDocument:
     def table(self) -> TextTable | None:
         """The rows of the text, if it is a table such as CSV or Markdown's."""
         return None if self.is_json else _parse_table(self.lines)
+
+
+def _parse_literal(text: str) -> tuple[bool, Any]:
+    """Return the value of a Python literal: some servers print their rows in this way."""
+    if len(text) > MAX_LITERAL_CHARS or not text.lstrip().startswith(("{'", "[{'", "[('", "['")):
+        return False, None
+    try:
+        value = ast.literal_eval(text.strip())
+        # Dates and other objects are not literals, and tuples become arrays.
+        return True, json.loads(json.dumps(value, default=str))
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        return False, None
 
 
 def collect_text(result: Mapping[str, Any]) -> str:

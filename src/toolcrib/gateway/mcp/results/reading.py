@@ -19,6 +19,9 @@ from toolcrib.search.regex import CompiledPattern, compile_pattern
 MAX_SEARCH_CHARS: Final = 500
 REGEX_BUDGET_SECONDS: Final = 2.0
 MAX_MATCHES: Final = 10_000
+# Up to this number of matching lines are shown with the lines around them.
+MAX_CONTEXT_MATCHES: Final = 3
+CONTEXT_LINES: Final = 3
 DEFAULT_LIMIT: Final = 20
 MAX_LIMIT: Final = 1_000
 # A longer string is searched line by line.
@@ -59,7 +62,8 @@ def read_document(document: ResultDocument, request: ReadRequest, max_tokens: in
         return _read_path(document, request, max_tokens)
     if request.search or request.regex:
         entries = list(_search_entries(document.value if document.is_json else None, document, request))
-        return _render_entries(entries, request, max_tokens, f"matches of {_quote_search(request)}", _head(document))
+        what = f"matches of {_quote_search(request)}" if document.is_json else f"lines for {_quote_search(request)}"
+        return _render_entries(entries, request, max_tokens, what, _head(document))
     if document.is_json:
         return _read_value("$", document.value, request, max_tokens)
     return _read_lines(document.text, request, max_tokens)
@@ -244,16 +248,22 @@ def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_En
     def entry(number: int) -> _Entry:
         return _Entry(f"{prefix}{number + 1}", _line_excerpt(lines[number], request))
 
+    def with_context(numbers: list[int]) -> Iterator[_Entry]:
+        """Yield the matching lines; if they are few, with the lines around them."""
+        distance = CONTEXT_LINES if len(numbers) <= MAX_CONTEXT_MATCHES and not location else 0
+        shown = {near for number in numbers for near in range(number - distance, number + distance + 1)}
+        yield from (entry(number) for number in sorted(shown) if 0 <= number < len(lines))
+
     if request.regex:
         matches = _compile_matcher(request)
-        yield from (entry(number) for number, line in enumerate(lines) if matches(line))
+        yield from with_context([number for number, line in enumerate(lines) if matches(line)][:MAX_MATCHES])
         return
     wanted = request.search.casefold()
     _check_length(wanted)
     folded = [line.casefold() for line in lines]
     literal = [number for number, line in enumerate(folded) if wanted in line]
     if literal:
-        yield from map(entry, literal[:MAX_MATCHES])
+        yield from with_context(literal[:MAX_MATCHES])
         return
     words = set(_WORD.findall(wanted))
     found: dict[str, set[str]] = {}

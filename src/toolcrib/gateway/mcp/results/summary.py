@@ -34,6 +34,8 @@ class FieldSummary:
     distinct_is_bounded: bool = False
     longest_text: int = 0
     dates: int = 0
+    # Numbers that are written as strings.
+    numeric_texts: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     objects: int = 0
     keys: list[str] = field(default_factory=list)
@@ -45,6 +47,8 @@ class FieldSummary:
         self.text_count += 1
         self.longest_text = max(self.longest_text, len(text))
         self.dates += bool(len(text) <= 40 and _DATE.fullmatch(text))
+        if len(text) <= 31 and _NUMBER.fullmatch(text):
+            self.numeric_texts.append(float(text) if "." in text else int(text))
         short = text[: MAX_VALUE_CHARS + 1]
         if short in self.texts or len(self.texts) < MAX_DISTINCT:
             self.texts[short] += 1
@@ -163,6 +167,8 @@ def _describe_texts(summary: FieldSummary) -> str:
         return f"{quote(next(iter(texts)))} in all {summary.text_count:,}"
     if summary.dates == summary.text_count:
         return f"{quote(min(texts))} to {quote(max(texts))}"
+    if len(summary.numeric_texts) == summary.text_count:
+        return f"strings of numbers, {_describe_numbers(summary.numeric_texts)}"
     frequent = [(text, count) for text, count in texts.most_common(FREQUENT_VALUES) if count > 1]
     if len(texts) <= FREQUENT_VALUES and frequent:
         return ", ".join(f"{quote(text)} {count:,}×" for text, count in texts.most_common())
