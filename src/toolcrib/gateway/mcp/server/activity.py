@@ -31,6 +31,7 @@ MAX_CLIENTS: Final = 1_000
 MAX_RECORDED_HITS: Final = 20
 MAX_ERROR_CHARS: Final = 500
 _SEARCH_NAMES: Final = frozenset({prompts.SEARCH_NAME, SEARCH_TOOL_NAME})
+_CALL_NAMES: Final = frozenset({prompts.CALL_NAME, *prompts.RISK_CALL_NAMES.values()})
 _FOUND_ACTIONS: Final = ("search", "describe")
 
 
@@ -185,7 +186,7 @@ class ActivityRecorder:
             response.sent = result["tools"]
             return response
         name, arguments = params.get("name"), params.get("arguments") or {}
-        if name == prompts.CALL_NAME and name not in view.entries:
+        if name in _CALL_NAMES and name not in view.entries:
             name, arguments = arguments.get("name"), arguments.get("arguments") or {}
         response.tool = name[:200] if isinstance(name, str) else ""
         entry = view.entries.get(response.tool)
