@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.safety.definitions import INNOCENT, POISONED
+from tests.safety.scanner_corpus import OTHER_NAMES, load_corpus
 from toolcrib.safety.scan import MAX_FINDINGS, scan_definition
-
-OTHER_NAMES = frozenset({"send_email", "list_issues", "search"})
 
 
 def test_enough_definitions_are_covered() -> None:
@@ -98,6 +97,24 @@ def test_any_definition_is_scanned_deterministically(tool: dict[str, Any]) -> No
     findings = scan_definition(tool, OTHER_NAMES)
     assert findings == scan_definition(tool, OTHER_NAMES)
     assert all(finding.message.isprintable() and finding.location.isprintable() for finding in findings)
+
+
+@pytest.mark.parametrize("is_tuning", [True, False], ids=["tuning", "reported"])
+def test_nine_of_ten_poisoned_definitions_of_the_corpus_are_found(is_tuning: bool) -> None:
+    poisoned = [entry for entry in load_corpus("poisoned") if entry.is_tuning is is_tuning]
+    missed = [entry.text for entry in poisoned if not has_high_finding(entry.definition)]
+    assert len(poisoned) >= 75
+    assert len(missed) <= 0.1 * len(poisoned), missed
+
+
+def test_benign_definitions_of_the_corpus_cause_no_alarm() -> None:
+    benign = load_corpus("benign")
+    assert len(benign) >= 300
+    assert [entry.text for entry in benign if has_high_finding(entry.definition)] == []
+
+
+def has_high_finding(definition: dict[str, Any]) -> bool:
+    return any(finding.severity == "high" for finding in scan_definition(definition, OTHER_NAMES))
 
 
 def test_real_tools_rarely_have_high_findings() -> None:

@@ -251,7 +251,7 @@ class Hub:
             for tools in self._server_tools.values()
             if tools.server.name != server.name
             for entry in tools.entries
-        )
+        ) - {tool.name for tool in definitions}
         scanned = ((tool.name, scan_definition(tool.raw, other_names)) for tool in definitions)
         return {name: findings for name, findings in scanned if findings}
 

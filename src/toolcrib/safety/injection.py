@@ -14,6 +14,7 @@ from functools import cache
 from typing import Final
 
 from toolcrib.safety.hidden_text import FindingCategory, SafetyFinding, Severity, escape_invisible, strip_hidden_text
+from toolcrib.safety.manipulation import STRONG_SIGNS, WEAK_SIGNS
 
 _QUOTE_CHARS: Final = 100
 
@@ -208,6 +209,17 @@ _PHRASES: Final = (
     ),
 )
 
+# How many different weak signs are a finding.
+MIN_WEAK_SIGNS: Final = 2
+_STRONG_PHRASES: Final = tuple(_build_phrase("order", "high", *sign) for sign in STRONG_SIGNS)
+_WEAK_PHRASES: Final = tuple(_build_phrase("order", "high", *sign) for sign in WEAK_SIGNS)
+
+_TAG: Final = re.compile(r"</?[a-z]{1,10}>|<!--|-->")
+_SPACED_LETTERS: Final = re.compile(r"\b[^\W\d_](?: {1,3}[^\W\d_]){5,200}\b")
+_LETTER_GAP: Final = re.compile(r"(?<! ) (?! )")
+_LEET_WORD: Final = re.compile(r"\b(?=[a-z0-9]{0,15}[a-z])(?=[a-z0-9]{0,15}[013457])[a-z0-9]{3,16}\b")
+_LEET: Final = str.maketrans("013457", "oieast")
+
 # Cyrillic and Greek letters that look like Latin ones.
 _LOOKALIKES: Final = str.maketrans(
     "аеорсухіѕјһԁԛԝАВЕКМНОРСТХІЅЈαοενΑΒΕΖΗΙΚΜΝΟΡΤΥΧ", "aeopcyxisjhdqwABEKMHOPCTXISJaoevABEZHIKMNOPTYX"
@@ -222,6 +234,17 @@ def find_instructions(text: str) -> Iterator[SafetyFinding]:
     """Yield at most one finding per phrase."""
     normalized = _normalize(text)
     lower = normalized.replace("\n", " ").lower()
+    yield from _find_phrases(normalized, lower)
+    yield from _find_manipulation(lower)
+    if (revealed := _reveal_words(lower)) != lower:
+        yield from _find_phrases(revealed, revealed)
+        yield from _find_manipulation(revealed)
+    if not text.isascii() and (original := _strip_disguise(text).lower()) != lower:
+        # Words of other alphabets, whose letters were replaced by those that look alike.
+        yield from _find_manipulation(original)
+
+
+def _find_phrases(normalized: str, lower: str) -> Iterator[SafetyFinding]:
     for phrase in _PHRASES:
         if not _has_required_substrings(lower, phrase):
             continue
@@ -230,6 +253,29 @@ def find_instructions(text: str) -> Iterator[SafetyFinding]:
             quote = escape_invisible(match[0].strip(), _QUOTE_CHARS)
             message = f"{phrase.description}: “{quote}”"
             yield SafetyFinding(phrase.category, "", message, phrase.severity)
+
+
+def _find_manipulation(lower: str) -> Iterator[SafetyFinding]:
+    """Yield a finding for the first strong sign of manipulation, or else for two weak ones."""
+    for phrase in _STRONG_PHRASES:
+        if _has_required_substrings(lower, phrase) and (match := _compile_pattern(phrase.pattern).search(lower)):
+            quote = escape_invisible(match[0].strip(), _QUOTE_CHARS)
+            yield SafetyFinding("order", "", f"{phrase.description}: “{quote}”", "high")
+            return
+    quotes: list[str] = []
+    for phrase in _WEAK_PHRASES:
+        if _has_required_substrings(lower, phrase) and (match := _compile_pattern(phrase.pattern).search(lower)):
+            quotes.append(escape_invisible(match[0].strip(), _QUOTE_CHARS))
+            if len(quotes) == MIN_WEAK_SIGNS:
+                yield SafetyFinding("order", "", f"several signs of manipulation: “{'”, “'.join(quotes)}”", "high")
+                return
+
+
+def _reveal_words(text: str) -> str:
+    """Return a text with letters that were replaced by digits or split by tags put right."""
+    if "<" in text:
+        text = _TAG.sub("", text)
+    return _LEET_WORD.sub(lambda match: match[0].translate(_LEET), text)
 
 
 def _has_required_substrings(lower: str, phrase: InjectionPhrase) -> bool:
@@ -255,11 +301,18 @@ def find_lookalikes(text: str) -> Iterator[SafetyFinding]:
             return
 
 
+def _strip_disguise(text: str) -> str:
+    """Return a text without hidden characters, styled letters and letters with spaces between them."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", strip_hidden_text(text)).replace("’", "'")
+    return _SPACED_LETTERS.sub(lambda match: _LETTER_GAP.sub("", match[0]), text)
+
+
 def _normalize(text: str) -> str:
     """Return a text without the characters that attackers insert to evade a pattern."""
+    text = _strip_disguise(text)
     if not text.isascii():
-        text = unicodedata.normalize("NFKC", strip_hidden_text(text)).translate(_LOOKALIKES)
-        text = text.replace("’", "'")
+        text = text.translate(_LOOKALIKES)
     if " " not in text:
         # A name can be an instruction too, such as `contents_of_id_rsa`.
         text = _WORD_BREAKS.sub(" ", text)
