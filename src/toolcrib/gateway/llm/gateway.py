@@ -44,6 +44,7 @@ from toolcrib.gateway.llm.tracing import (
     list_tool_names,
     trace_request,
 )
+from toolcrib.gateway.llm.translation.replay import replay_unless_stream
 from toolcrib.gateway.llm.translation.response import (
     CHAT_TARGET,
     TranslatedResponse,
@@ -348,7 +349,7 @@ class LlmGateway:
         if can_fall_back and response.status in TRANSIENT_STATUSES:
             await response.close()
             raise TryNextModel(f"upstream {request.upstream.name!r} answered with status {response.status}")
-        return response
+        return await replay_unless_stream(response, exchange.path) if request.is_streaming else response
 
     async def _send(
         self,
