@@ -104,6 +104,21 @@ def test_tools_for_each_segment_are_found(office: Catalog) -> None:
     assert {"github_create_issue", "send_email"} <= set(found)
 
 
+@pytest.mark.parametrize("steps", [2, 3, 4])
+def test_best_tool_of_every_step_comes_before_the_third_of_any(steps: int) -> None:
+    topics = ("send a letter", "pay the bill", "see whether it will rain", "report a bug")[:steps]
+    siblings = [Tool(f"send_letter_{n}", "Send a letter by post and email") for n in range(6)]
+    others = [Tool("settle", "Pay a bill"), Tool("forecast", "Rain and sun"), Tool("complain", "A bug ticket")]
+    query = ", then ".join(topics)
+    engine = _engine(Catalog([*siblings, *others[: steps - 1]]), TopicEmbedder(), FusionWeights(segment_share=0.0))
+    found = _names(engine.search(query, limit=5))
+    assert {tool.name for tool in others[: steps - 1]} <= set(found)
+
+
+def test_several_steps_find_nothing_in_an_empty_catalog() -> None:
+    assert _engine(Catalog(), TopicEmbedder()).search("send a letter, then pay the bill").hits == ()
+
+
 def test_tool_without_the_named_service_gets_less_confidence() -> None:
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
     engine = _engine(catalog, TopicEmbedder(), calibration=Calibration(unknown_service_penalty=0.3))

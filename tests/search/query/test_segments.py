@@ -213,3 +213,21 @@ def test_names_are_capitalized_words_except_the_first() -> None:
 )
 def test_apparent_separator_is_part_of_a_segment(query: str, expected: list[str]) -> None:
     assert list(split_segments(query)) == expected
+
+
+@pytest.mark.parametrize(
+    ("query", "segments"),
+    [
+        ("In Jira create a ticket, link it to the epic", ("In Jira: create a ticket", "In Jira: link it to the epic")),
+        ("Within Notion, add a page and share it", ("Within Notion: add a page", "Within Notion: share it")),
+        ("in the list all rows, sort it", ("in the list all rows, sort it",)),
+        ("compare prices of Vercel, Render and Netlify", ("compare prices of Vercel, Render and Netlify",)),
+        (
+            "deploy it to Fly, Render and Vercel, then post a note",
+            ("deploy it to Fly, Render and Vercel", "post a note"),
+        ),
+        ("Find a flight, Book a hotel", ("Find a flight", "Book a hotel")),
+    ],
+)
+def test_scope_and_names_do_not_split_a_request(query: str, segments: tuple[str, ...]) -> None:
+    assert split_segments(query) == segments

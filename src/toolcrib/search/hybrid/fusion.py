@@ -24,6 +24,10 @@ _MIN_SCORE: Final = 0.15
 _MIN_LEXICAL_WEIGHT: Final = 0.2
 # Only the top candidates of a segment are discounted one by one.
 _MAX_DISCOUNTED: Final = 30
+# From this many segments on, the best tool of each comes before the second of any.
+_MANY_SEGMENTS: Final = 4
+# How far a tool is lifted above another one.
+_LIFT: Final = np.float32(1e-4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,8 @@ class FusionWeights:
             that of the whole query.
         repeat_discount: The factor for each further tool that serves the same segment. It leaves
             room for tools that serve the other segments.
+        context_share: The share of the whole query in the choice of the best tools for a segment. The
+            whole query may name the service that a segment only implies.
     """
 
     lexical_base: float = -0.1
@@ -48,6 +54,7 @@ class FusionWeights:
     dense_confidence: float = 0.4
     segment_share: float = 0.33
     repeat_discount: float = 0.8
+    context_share: float = 0.4
 
     def lexical_weight(self, coverage: float, word_count: int, similarity: float) -> float:
         """Return the weight of the lexical scores, from 0 to 1; the rest is dense.
@@ -115,7 +122,9 @@ def fuse_segments(segments: list[SegmentScores], weights: FusionWeights) -> Scor
         return whole
     discounted = [_discount_repeats(part.scores, weights.repeat_discount) for part in segments[1:]]
     best: Scores32 = np.maximum.reduce(discounted)
-    return whole + np.float32(weights.segment_share) * (best - whole)
+    fused = whole + np.float32(weights.segment_share) * (best - whole)
+    context = np.float32(weights.context_share)
+    return _lift_leaders(fused, [part.scores + context * (whole - part.scores) for part in segments[1:]])
 
 
 def find_matches(scores: Scores32, whole: SegmentScores) -> NDArray[np.bool_]:
@@ -128,6 +137,26 @@ def max_score(scores: Scores32) -> float:
     """Return the highest score, at least 0."""
     # `argmax` is faster than `max` for float32 arrays of this size.
     return max(float(scores[scores.argmax()]), 0.0) if len(scores) else 0.0
+
+
+def _lift_leaders(scores: Scores32, segments: list[Scores32]) -> Scores32:
+    """Return scores by which the best tool of every segment comes before the third of any.
+
+    With four segments or more, it also comes before the second of any, because a page has five hits.
+    """
+    if not len(scores):
+        return scores
+    places = np.stack([top_slots(part, _MAX_DISCOUNTED) for part in segments])
+    leaders = list(dict.fromkeys(places[:, 0].tolist()))
+    protected = places[:, :1] if len(segments) >= _MANY_SEGMENTS else places[:, :2]
+    followers = np.setdiff1d(places, protected)
+    if not len(followers):
+        return scores
+    floor = scores[followers].max()
+    behind = sorted((slot for slot in leaders if scores[slot] <= floor), key=lambda slot: (-scores[slot], slot))
+    for number, slot in enumerate(behind):
+        scores[slot] = floor + _LIFT * (len(behind) - number)
+    return scores
 
 
 def _discount_repeats(scores: Scores32, factor: float) -> Scores32:

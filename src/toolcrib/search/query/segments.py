@@ -43,7 +43,9 @@ _SEPARATOR = re.compile(rf"(?={_SEPARATOR_START})(?:({_STRONG})|({_WEAK}))", re.
 _ITEM = re.compile(r"(?<!\S)(?:\(?(\d\d?|[a-z])(?:\)|\.(?=\s))|step (\d\d?)\b[:.)]?)\s*", re.IGNORECASE)
 _BULLET = re.compile(r"^[ \t]*[-–*•·+][ \t]+", re.MULTILINE)
 # A scope applies to all segments: "In our GitLab repo, …", "zendesk: …".
-_SCOPE = re.compile(r"\s*((?:in|on|with|using|via|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I)
+_SCOPE = re.compile(
+    r"\s*((?:in|on|with|within|using|via|through|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I
+)
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # A capitalized word that does not start a sentence. The lookbehinds follow the capital, because that is
 # faster.
@@ -91,6 +93,7 @@ _PRONOUN = re.compile(r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|ther
 _LEAD: Final = frozenset(_LEADS.split())
 _QUESTION: Final = frozenset(_QUESTIONS.split())
 _OPENER: Final = frozenset(_OPENERS.split())
+_DETERMINER: Final = frozenset(["a", "an", "the", "this", "these", "my", "our", "your", "all", "every", "some", "me"])
 _AFTER_SUBJECT: Final = frozenset(_AUXILIARIES.split())
 _NOT_IN_NOTE: Final = frozenset(_NON_NOTE_WORDS.split()) | _QUESTION | _AFTER_SUBJECT
 _BEFORE_A_NOUN: Final = _OPENER | VERBS | _LEAD | {""}
@@ -103,8 +106,9 @@ def split_segments(query: str) -> tuple[str, ...]:
         return (query,)
     text = _mark_list_items(query)
     scope = _SCOPE.match(text)
-    shared = scope.group(1).strip(" ,:") if scope else ""
-    body = text[scope.end() :] if scope else text
+    scope_end = _find_scope_end(text, scope.end()) if scope else 0
+    shared = text[:scope_end].strip(" ,:\n")
+    body = text[scope_end:]
     first = _WORD.search(body, find_request_start(body))
     # If the first request starts with a gerund that has an object, the others do too.
     uses_gerunds = first is not None and first.group().lower() in GERUNDS and _has_object(body, first)
@@ -116,6 +120,20 @@ def split_segments(query: str) -> tuple[str, ...]:
         return (query,)
     pieces = list(map(strip_preamble, pieces[:MAX_SEGMENTS]))
     return tuple(f"{shared}: {piece}" if shared else piece for piece in pieces)
+
+
+def _find_scope_end(text: str, end: int) -> int:
+    """Return where a scope ends: at its comma, or before a verb with an object.
+
+    "In Jira create a ticket, link it": the scope is "In Jira".
+    """
+    before = ""
+    for number, found in enumerate(_WORDS.finditer(text, 0, end)):
+        word, follows = found.group(1), found.group(2) or ""
+        if number > 1 and word in VERBS and follows in _DETERMINER and before not in _OPENER:
+            return found.start()
+        before = word.lower()
+    return end
 
 
 def find_names(query: str) -> tuple[str, ...]:
@@ -260,6 +278,9 @@ def _separates_requests(before: list[str], after: str, is_listed: bool, verbs: f
     if verb in verbs and follows in _AFTER_SUBJECT:
         return False
     has_object = _starts_object(follows)
+    # "deploy it to Vercel, Render and Netlify": a capitalized verb without an object is a name.
+    if request.group(1)[0].isupper() and not has_object:
+        return False
     if verbs is GERUNDS:
         return has_lead or has_object
     if has_lead or _is_question_word(verb) or has_object or not before:
