@@ -22,7 +22,7 @@ from toolcrib.core.validation import check_schema
 from toolcrib.errors import DuplicateTool, InvalidSchema
 from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
-from toolcrib.session.turn import TurnHandler
+from toolcrib.session.turn import Style, TurnHandler
 from toolcrib.toolcrib import validate_budget
 
 MAX_INDEXED_TOOLS: Final = 20_000
@@ -68,7 +68,9 @@ class FrameworkToolIndex:
         # Replaced in one assignment, so that other threads never see half an update.
         self._engine_and_names: tuple[SearchEngine, ToolNames] | None = None
 
-    def build_turn_handler(self, tools: Iterable[Tool], allowed: AllowedTools | None = None) -> TurnHandler:
+    def build_turn_handler(
+        self, tools: Iterable[Tool], allowed: AllowedTools | None = None, *, style: Style = "reveal"
+    ) -> TurnHandler:
         """Return the turn handler for a step with these tools; `allowed` restricts them further."""
         tools_by_id = _index_by_id(tools)
         engine, names = self._fit_engine(tools_by_id.values())
@@ -80,7 +82,7 @@ class FrameworkToolIndex:
             return tool.id in tools_by_id and is_allowed(tool)
 
         accepts = None if allowed is None and len(tools_by_id) == len(engine.catalog) else is_usable
-        return TurnHandler(engine, plan, names, "reveal", accepts, self._count)
+        return TurnHandler(engine, plan, names, style, accepts, self._count)
 
     def _fit_engine(self, tools: Iterable[Tool]) -> tuple[SearchEngine, ToolNames]:
         """Return an engine whose catalog contains these tools in their current form."""
