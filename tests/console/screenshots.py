@@ -6,10 +6,13 @@ The pages show a gateway with five servers after some searches and calls of two 
 from __future__ import annotations
 
 import base64
+import math
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any, Literal
 
 from playwright.sync_api import Browser, expect
@@ -18,7 +21,13 @@ from tests.console.browser import open_context, running_browser
 from tests.console.conftest import edit_tools
 from tests.console.showcase import CATALOGS, write_showcase
 from tests.gateway.serving import GatewayProcess, running_gateway, wait_until
+from tests.support.scripted_model.server import Request, ScriptedModel
+from tests.support.scripted_model.turn import ToolCall as ModelToolCall
+from tests.support.scripted_model.turn import Turn
 from toolcrib.console.pages import PAGES
+from toolcrib.gateway.time_series import SeriesCounter
+from toolcrib.storage import open_store
+from toolcrib.storage.audit import AuditAction, AuditOutcome, AuditRow
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "console"
 QUALITY = 82
@@ -41,17 +50,68 @@ def main() -> None:
     """Write the screenshots of the named pages, or of all."""
     names = sys.argv[1:] or [page.name for page in PAGES]
     FOLDER.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="team-") as folder:
-        config = write_showcase(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="team-") as folder, ScriptedModel(search_once) as model:
+        upstream = {"api": "messages", "url": model.url, "key": "sk-example", "toolSearch": "on"}
+        config = write_showcase(Path(folder), models={"anthropic": upstream})
+        write_history(Path(folder))
         with running_gateway(Path(folder), "--config", str(config)) as gateway, running_browser() as browser:
             wait_until(lambda: all(gateway.servers()[name]["state"] == "started" for name in CATALOGS))
             make_traffic(gateway)
+            make_conversations(gateway)
             change_definitions(gateway, Path(folder))
             for name in names:
                 for variant in VARIANTS:
                     path = FOLDER / f"{name}-{variant}.webp"
                     take_screenshot(browser, gateway, name, variant, path)
                     print(f"{path.name}: {path.stat().st_size / 1024:.0f} KiB")
+
+
+def write_history(folder: Path) -> None:
+    """Write the traffic of the last hour to the store, so that the charts show more than a minute."""
+    random, series = Random(17), SeriesCounter()
+    now = time.time()
+    for minute in range(60, 1, -1):
+        for _ in range(int(6 + 5 * math.sin(minute / 7) + random.random() * 4)):
+            at, client = now - 60 * minute + random.random() * 50, random.choice(("claude-code", "cursor"))
+            actions: tuple[AuditAction, ...] = ("call", "call", "search")
+            action = random.choice(actions)
+            outcome: AuditOutcome = "error" if action == "call" and random.random() < 0.05 else "ok"
+            seconds = random.lognormvariate(-3.2 if action == "call" else -4.5, 0.7)
+            details = {"tokens_full": 1_614, "tokens_sent": 260} if action == "search" else {}
+            series.add_row(AuditRow(action, outcome, at, client=client, seconds=seconds, details=details))
+    store = open_store(f"sqlite:///{folder / 'store.db'}")
+    store.add_series(series.take_amounts())
+    store.close()
+
+
+def search_once(request: Request) -> Turn:
+    """Search once if the request has a search tool, then answer."""
+    name = next((name for name in request.tool_names if "search_tools" in name or "tool_search" in name), None)
+    if name is None or request.results:
+        return Turn("The issue is open.")
+    return Turn(ModelToolCall(name, {"query": "open an issue in a repository"}))
+
+
+def make_conversations(gateway: GatewayProcess) -> None:
+    """Send requests to the LLM gateway, with the tools of all servers and many more."""
+    tools = [
+        {"name": f"{server}_{each['name']}", "description": each["description"], "input_schema": each["inputSchema"]}
+        for server, catalog in CATALOGS.items()
+        for each in catalog
+    ]
+    tools += [
+        {"name": f"report_{n}", "description": f"Make the report number {n}.", "input_schema": {}} for n in range(90)
+    ]
+    for task in ("Open an issue about the blank page.", "Ask the team for a review."):
+        messages: list[dict[str, Any]] = [{"role": "user", "content": task}]
+        for follow_up in ("Add a label.", "Thanks."):
+            body = {"model": "claude-sonnet-5", "max_tokens": 500, "messages": messages, "tools": tools}
+            reply = gateway.request("/v1/messages", body=body, anthropic_version="2023-06-01")
+            assert reply.status == 200, reply.text
+            messages += [
+                {"role": "assistant", "content": reply.json["content"]},
+                {"role": "user", "content": follow_up},
+            ]
 
 
 def make_traffic(gateway: GatewayProcess) -> None:

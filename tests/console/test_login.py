@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from http.cookies import SimpleCookie
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, expect
 
 from tests.console.browser import open_context, watch_errors
@@ -34,6 +35,11 @@ def test_login_with_a_key_and_logout(browser: Browser, locked: GatewayProcess) -
         errors = watch_errors(page)
         page.goto("/servers")
         expect(page).to_have_title("Log in · Toolcrib")
+        violations = Axe().run(page).response["violations"]
+        assert [each["id"] for each in violations if each["impact"] in ("serious", "critical")] == []
+        page.set_viewport_size({"width": 380, "height": 700})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 380
+        page.set_viewport_size({"width": 1280, "height": 800})
         page.get_by_label("API key").fill("a-wrong-key")
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("This key is not valid")

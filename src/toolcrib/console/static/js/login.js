@@ -1,6 +1,6 @@
 // Log in with a key, or with the token of a one-time link in the fragment of the address.
 
-import { post } from "./api.js";
+import { get, post } from "./api.js";
 import { find } from "./dom.js";
 
 const form = find("[data-login-form]");
@@ -38,4 +38,7 @@ const link = location.hash.slice(1);
 if (link) {
   history.replaceState(null, "", location.pathname + location.search);
   logIn({ link });
+} else {
+  // A gateway without keys, or a browser that is logged in, needs no login.
+  get("/api/session").then(() => location.replace(readNextPath()), () => {});
 }
