@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from tests.support.scripted_model.turn import Turn
 from toolcrib.config.parser import parse_config
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.models import check_upstreams
 from toolcrib.gateway.llm.upstreams import adapt_target, build_upstream_headers
 
 
@@ -199,3 +201,24 @@ def test_changed_settings_apply_to_the_next_request() -> None:
             settings.append(parse_models(mine={"api": "openai", "url": model.url}, fast="mine/qwen3"))
             assert client.chat.completions.create(**ask).choices[0].message.content == "Hello"
             assert model.requests[0].body["model"] == "qwen3"
+
+
+def test_doctor_finds_upstreams_that_cannot_be_used() -> None:
+    page = ScriptedAnswer((b"<html>",), content_type="text/html", length=6)
+    with raw_upstream(always=error_answer(401)) as refusing, raw_upstream(always=page) as website:
+        config = parse_models(
+            gone={"url": closed_port(), "retries": 0},
+            expired={"api": "openai", "url": refusing.url, "keys": ["key-one", "key-two"]},
+            keyless={"api": "openai", "url": refusing.url},
+            page={"api": "gemini", "url": website.url},
+        )
+        found = asyncio.run(check_upstreams(config))
+    assert [(finding.server, finding.severity) for finding in found] == [
+        ("gone", "error"),
+        ("expired", "error"),
+        ("expired", "error"),
+        ("page", "error"),
+    ]
+    assert "cannot be reached" in found[0].problem
+    assert found[2].problem == "it refuses its key 2 with status 401"
+    assert not any("key-" in finding.problem for finding in found)

@@ -38,6 +38,7 @@ def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
     Checks for programs that are not installed, unset variables, secrets in plain text, duplicate
     servers and long names. Then starts and stops every server to check for servers that do not
     start and for invalid or suspicious tools, and to count the tokens of each server's tools.
+    Asks every LLM upstream for its models, to check its address and its keys.
     """
     path = require_config_path(config_file)
     config, findings = _check_config_file(path)
@@ -46,6 +47,7 @@ def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
         failed = {finding.server for finding in findings if finding.severity == "error"}
         reports = _check_servers(config, failed)
         findings += [finding for report in reports for finding in report.findings]
+        findings += _check_upstreams(config)
     if as_json:
         document: dict[str, Any] = {"config": str(path), "findings": [finding.to_json() for finding in findings]}
         if not no_start:
@@ -107,6 +109,16 @@ def _check_servers(config: GatewayConfig, failed: Collection[str]) -> list[Serve
         print_note(f"Starting {format_count(enabled, 'server')} …")
     on_started = print_started if is_terminal else lambda started: None
     return anyio.run(check_servers, replace(config, servers=servers), load_pins(config), on_started)
+
+
+def _check_upstreams(config: GatewayConfig) -> list[ConfigFinding]:
+    if not config.llm_gateway.upstreams:
+        return []
+    import anyio
+
+    from toolcrib.gateway.llm.models import check_upstreams
+
+    return anyio.run(check_upstreams, config.llm_gateway)
 
 
 def _print_report(path: Path, reports: Sequence[ServerReport], findings: Sequence[ConfigFinding]) -> None:

@@ -1,4 +1,4 @@
-"""`/v1/models`: the models of all upstreams, and the aliases."""
+"""`/v1/models`: the models of all upstreams, and the aliases; and the check of upstreams for `toolcrib doctor`."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
-from toolcrib.config.settings import LlmApi, LlmUpstreamConfig
+from toolcrib.config.checks import ConfigFinding
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, ClientRequest
+from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, ClientRequest, LlmUpstreams, build_upstream_headers
 
 # An upstream that takes longer is left out of the list of models.
 LIST_TIMEOUT_SECONDS: Final = 20.0
 MODELS_PATH: Final = "/v1/models"
+
+CHECK_TIMEOUT_SECONDS: Final = 10.0
 
 _JSON: Final = [("content-type", "application/json")]
 _log = logging.getLogger(__name__)
@@ -119,3 +122,42 @@ def _render_model_list(api: LlmApi, models: list[dict[str, Any]]) -> dict[str, A
         return {"object": "list", "data": models}
     ids = [model["id"] for model in models]
     return {"data": models, "has_more": False, "first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+
+
+async def check_upstreams(settings: LlmGatewayConfig) -> list[ConfigFinding]:
+    """Ask every upstream for its models, with each of its keys, and return the problems."""
+    upstreams = LlmUpstreams(lambda: settings)
+    await upstreams.open()
+    try:
+        checks = (
+            _check_upstream(upstreams, upstream, key)
+            for upstream in settings.upstreams
+            for key in upstream.api_keys or ("",)
+        )
+        findings = await asyncio.gather(*checks)
+    finally:
+        await upstreams.close()
+    return [finding for finding in findings if finding]
+
+
+async def _check_upstream(upstreams: LlmUpstreams, upstream: LlmUpstreamConfig, key: str) -> ConfigFinding | None:
+    target = "/v1beta/models" if upstream.api == "gemini" else MODELS_PATH
+    client_headers = [("anthropic-version", "2023-06-01")] if upstream.api == "messages" else []
+    headers = build_upstream_headers(upstream, client_headers, key=key)
+    try:
+        async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
+            response = await upstreams.send(upstream, "GET", target, headers)
+            await response.read()
+    except (RequestFailed, TimeoutError) as error:
+        problem = str(error) or f"upstream {upstream.name!r} did not answer within {CHECK_TIMEOUT_SECONDS:g} s"
+        return ConfigFinding("error", problem, "check its `url`, and whether it is running", upstream.name)
+    if response.status in (401, 403) and key:
+        position = f" {upstream.api_keys.index(key) + 1}" if len(upstream.api_keys) > 1 else ""
+        problem = f"it refuses its key{position} with status {response.status}"
+        return ConfigFinding("error", problem, "renew the key, or correct its variable", upstream.name)
+    if response.status >= 500:
+        problem = f"it answered with status {response.status}"
+        return ConfigFinding("warning", problem, "the upstream itself fails; try again later", upstream.name)
+    if response.is_success and "html" in response.get_header("content-type"):
+        return ConfigFinding("error", "a web page answers, not an LLM API", "correct its `url`", upstream.name)
+    return None
