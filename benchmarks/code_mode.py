@@ -14,14 +14,15 @@ import json
 import sys
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import anyio
 from mcp import Client
 
 from toolcrib.code.sandbox import parse_text_result
-from toolcrib.code.stubs import unwrap_result
 from toolcrib.config.settings import CodeModeConfig, GatewayConfig, ServerConfig, ToolSearchConfig
+from toolcrib.core.stubs import unwrap_result
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.hub.hub import Hub
@@ -194,27 +195,27 @@ TASKS: Final = (
         Task(
             f"Which customer in {city} got the most shipments?",
             "customers of a city and their orders",
-            lambda city=city: best_customer(city),
+            partial(best_customer, city),
             BEST.format(city=city),
-        )  # type: ignore[misc]
+        )
         for city in ("Lagos", "Quito", "Kyoto")
     ),
     *(
         Task(
             f"How heavy are the orders {orders[0]} to {orders[-1]}?",
             "orders and weights of products",
-            lambda orders=orders: weights(orders),
+            partial(weights, orders),
             WEIGHTS.format(orders=orders),
-        )  # type: ignore[misc]
+        )
         for orders in (ORDERS[:6], ORDERS[4:])
     ),
     *(
         Task(
             f"Which products are missing for the open orders of {city}?",
             "customers, orders, stock of products",
-            lambda city=city: missing_stock(city),
+            partial(missing_stock, city),
             MISSING.format(city=city),
-        )  # type: ignore[misc]
+        )
         for city in ("Lagos", "Oslo")
     ),
 )

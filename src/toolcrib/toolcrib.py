@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 from toolcrib.adapters import anthropic
 from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, count_wire_tokens, get_wire_format
+from toolcrib.code.library import ScriptRunner
 from toolcrib.core import prompts
 from toolcrib.core.callbacks import discard_awaitable, is_async
 from toolcrib.core.calls import CallReply, CallResult, ToolCall, ToolRunner
@@ -147,7 +148,7 @@ class Toolcrib:
 
         Args:
             style: "reveal" adds the tools that a search finds to the list, "dispatch" never
-                changes the list.
+                changes the list, and in "code" the model calls tools in scripts.
             budget: How many tokens the tools of a request may take. Tools that do not fit are
                 named to the model and not loaded.
             allowed: The ids of the tools that this caller may use, or a function that is called
@@ -257,6 +258,7 @@ class ToolcribSession:
         # An async check can't be awaited here: pinned tools are added at the first use.
         self._is_stale = callable(allowed) and is_async(allowed)
         self.state = Session(budget_tokens=budget) if self._is_stale else self._handler.start_session(budget)
+        self._runner = ScriptRunner(toolcrib, allowed)
         # By the ids that the caller sees, which may differ from those of the calls.
         self._pending: dict[str, ToolTask] = {}
 
@@ -297,7 +299,7 @@ class ToolcribSession:
         and pass their results to `answer`, which then returns all results of the turn.
         """
         tasks = self._handle_calls(wire, reply)
-        return self._finish_turn(wire, reply, map(self._toolcrib.run, tasks))
+        return self._finish_turn(wire, reply, map(self._runner.run, tasks))
 
     async def handle_async(self, wire: str, reply: object) -> list[Any]:
         """Do the same as `handle` in an event loop. The calls of a turn run concurrently.
@@ -306,7 +308,7 @@ class ToolcribSession:
         """
         # A search would block the event loop.
         tasks = await run_in_thread(self._handle_calls, wire, reply)
-        replies = await asyncio.gather(*map(self._toolcrib.run_async, tasks))
+        replies = await asyncio.gather(*map(self._runner.run_async, tasks))
         return self._finish_turn(wire, reply, replies)
 
     def answer(self, wire: str, results: Mapping[str, object] | None = None) -> list[Any]:
@@ -370,7 +372,7 @@ class ToolcribSession:
         loaded_names = search_format.loaded_names_from_wire(reply) if search_format else ()
         turn = handler.handle_calls(self.state, calls, loaded_names)
         self.state = turn.session
-        tasks = [task for task in turn.tasks if self._toolcrib.can_run(task.tool)]
+        tasks = [task for task in turn.tasks if self._runner.can_run(task.tool)]
         self._calls = tuple(calls)
         self._replies = turn.replies
         self._pending = _assign_ids(task for task in turn.tasks if task not in tasks)

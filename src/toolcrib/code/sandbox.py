@@ -18,6 +18,7 @@ from toolcrib.errors import InvalidArguments, ScriptFailed
 
 MAX_SCRIPT_CHARS: Final = 100_000
 MAX_PRINTED_BYTES: Final = 64 * 1024
+MAX_PRINTED_CHARS: Final = 4_000
 MAX_WORKERS: Final = 4
 SEARCH_LIMIT: Final = 5
 _MISSING: Final = "code mode needs the package pydantic-monty; install toolcrib[code]"
@@ -40,6 +41,15 @@ class ScriptOutcome:
 
     value: Any
     printed: str
+
+    def render(self) -> str:
+        """Return the final value as text; without a value, the printed text."""
+        if self.value is None and self.printed:
+            is_long = len(self.printed) > MAX_PRINTED_CHARS
+            return f"{self.printed[:MAX_PRINTED_CHARS]}…" if is_long else self.printed
+        if isinstance(self.value, str):
+            return self.value
+        return json.dumps(self.value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 class CodeSandbox:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from toolcrib.code.stubs import unwrap_result
+from toolcrib.core.stubs import unwrap_result
 from toolcrib.core.tool import Tool
 from toolcrib.errors import CallError, CallRefused
 

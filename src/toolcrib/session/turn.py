@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 from toolcrib.core import prompts
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.rights import AllowedTools, ToolRights, build_rights
+from toolcrib.core.stubs import render_stub
 from toolcrib.core.token_count import ToolTokenCounter, count_tool_tokens
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.core.tool_names import ToolNames
@@ -30,7 +31,7 @@ from toolcrib.session.disclosure import DisclosurePlan
 from toolcrib.session.search_arguments import parse_found_names, parse_limit, parse_queries
 from toolcrib.session.session import ModelAction, Session
 
-Style = Literal["reveal", "dispatch"]
+Style = Literal["reveal", "dispatch", "code"]
 
 DEFAULT_LIMIT: Final = 5
 MAX_LIMIT: Final = 20
@@ -89,7 +90,7 @@ class TurnHandler:
 
     In the style `reveal`, the tools that a search finds are added to the list of tools. In
     `dispatch` the list never changes: a search returns full definitions, and a second tool calls
-    the tools that were found.
+    the tools that were found. In `code` that second tool runs a script that calls them.
 
     A search loads the hits that fit and names the others. If `min_score_share` is positive, it loads
     only those whose score is at least this share of the best score. `defined_ids` are the tools whose definitions
@@ -186,7 +187,7 @@ class TurnHandler:
     @cached_property
     def search_tool(self) -> Tool:
         """The tool that finds the others."""
-        execute = self._free_name(self.execute_name)
+        execute = self._free_name(self._execute_name)
         reveal, dispatch = prompts.SEARCH_DESCRIPTION, prompts.DISPATCH_DESCRIPTION
         if self.plan.tier == "stub":
             reveal, dispatch = prompts.STUB_DESCRIPTION, prompts.STUB_DISPATCH_DESCRIPTION
@@ -210,22 +211,18 @@ class TurnHandler:
 
     @cached_property
     def execute_tool(self) -> Tool:
-        """The tool that calls another tool, in dispatch style."""
-        search = self.search_tool.name
-        tool_name = prompts.EXECUTE_TOOL_DESCRIPTION.format(search=search)
-        return Tool(
-            self._free_name(self.execute_name),
-            prompts.EXECUTE_DESCRIPTION.format(search=search),
-            {
-                "type": "object",
-                "properties": {
-                    "tool_name": {"type": "string", "description": tool_name},
-                    "tool_input": {"type": "object", "description": prompts.EXECUTE_INPUT_DESCRIPTION},
-                },
-                "required": ["tool_name", "tool_input"],
-            },
-            policy="never",
-        )
+        """The tool that calls another tool in dispatch style, or runs a script in code style."""
+        search, text = self.search_tool.name, {"type": "string"}
+        description = prompts.EXECUTE_DESCRIPTION
+        properties: dict[str, Any] = {
+            "tool_name": {**text, "description": prompts.EXECUTE_TOOL_DESCRIPTION.format(search=search)},
+            "tool_input": {"type": "object", "description": prompts.EXECUTE_INPUT_DESCRIPTION},
+        }
+        if self.style == "code":
+            description = prompts.CODE_DESCRIPTION
+            properties = {"code": {**text, "description": prompts.CODE_PARAMETER}}
+        schema = {"type": "object", "properties": properties, "required": list(properties)}
+        return Tool(self._free_name(self._execute_name), description.format(search=search), schema, policy="never")
 
     def is_allowed(self, tool: Tool) -> bool:
         """Return whether the caller may use a tool."""
@@ -291,7 +288,11 @@ class TurnHandler:
 
     @property
     def _is_dispatch(self) -> bool:
-        return self.style == "dispatch"
+        return self.style != "reveal"
+
+    @property
+    def _execute_name(self) -> str:
+        return prompts.CODE_NAME if self.style == "code" else self.execute_name
 
     @cached_property
     def _stubs(self) -> tuple[Tool, ...]:
@@ -380,6 +381,8 @@ class TurnHandler:
     def _render_tool(self, tool: Tool) -> dict[str, Any]:
         if self._is_dispatch and tool.id not in self.defined_ids:
             name = self.names.name_for(tool)
+            if self.style == "code":
+                return {"name": name, "call": render_stub(tool), "description": tool.description}
             return {"name": name, "description": tool.description, "input_schema": tool.input_schema}
         return self._render_name(tool)
 
@@ -420,6 +423,8 @@ class TurnHandler:
             if problems:
                 return CallReply(call, _render_problems(name, problems), is_error=True)
             assert arguments is not None
+            if self.style == "code":
+                return ToolTask(call, self.execute_tool, arguments)
             name, arguments = arguments["tool_name"], arguments["tool_input"]
         tool = self.find_tool(name, call.namespace)
         if tool is None:

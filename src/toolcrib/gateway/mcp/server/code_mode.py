@@ -12,14 +12,14 @@ from typing import Any, Final
 
 import anyio
 
-from toolcrib.code.sandbox import CodeSandbox, ScriptLimits, ScriptOutcome, parse_text_result
+from toolcrib.code.sandbox import CodeSandbox, ScriptLimits, parse_text_result
 from toolcrib.code.script import MAX_APPROVAL_ROUNDS, ScriptCall, ScriptRun
-from toolcrib.code.stubs import build_paths, render_stub, unwrap_result
 from toolcrib.config.settings import CodeModeConfig
 from toolcrib.core import prompts
+from toolcrib.core.stubs import build_paths, render_stub, unwrap_result
 from toolcrib.core.tool import Tool
 from toolcrib.errors import CallRefused, InvalidArguments, ScriptFailed, ToolcribError, ToolFailed
-from toolcrib.gateway.mcp.results.document import encode_json, get_content, get_part_text
+from toolcrib.gateway.mcp.results.document import get_content, get_part_text
 from toolcrib.gateway.mcp.server.approvals import describe_calls
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import text_result
@@ -31,7 +31,6 @@ from toolcrib.search.filters import Where
 from toolcrib.session.turn import MAX_LIMIT
 
 MAX_WAITING_SCRIPTS: Final = 100
-MAX_PRINTED_CHARS: Final = 4_000
 _MAX_SHOWN_CALLS: Final = 50
 _CODE_ENTRY: Final = DirectoryEntry("", prompts.CODE_NAME, {}, Tool(prompts.CODE_NAME))
 
@@ -153,7 +152,7 @@ class CodeMode:
             result: dict[str, Any]
             try:
                 outcome = await self._sandbox.run(code, script, limits)
-                result = _render_outcome(outcome)
+                result = text_result(outcome.render())
             except ScriptFailed as error:
                 result = text_result(prompts.SCRIPT_FAILED.format(reason=error), is_error=True)
             if not script.pending:
@@ -180,15 +179,6 @@ class CodeMode:
             while len(self._waiting) > MAX_WAITING_SCRIPTS:
                 self._waiting.popitem(last=False)
         return refusal
-
-
-def _render_outcome(outcome: ScriptOutcome) -> dict[str, Any]:
-    """Return the final value as text; without a value, the printed text."""
-    value = outcome.value
-    if value is None and outcome.printed:
-        printed = outcome.printed
-        return text_result(printed if len(printed) <= MAX_PRINTED_CHARS else f"{printed[:MAX_PRINTED_CHARS]}…")
-    return text_result(value if isinstance(value, str) else encode_json(value))
 
 
 def _get_text(result: Mapping[str, Any]) -> str:

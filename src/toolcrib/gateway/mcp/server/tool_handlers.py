@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import anyio
 
-from toolcrib.code.stubs import render_stub
 from toolcrib.config.settings import Detail, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
+from toolcrib.core.stubs import render_stub
 from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.code_mode import CodeMode, RecordCall

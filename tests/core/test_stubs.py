@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolcrib.code.stubs import build_paths, render_stub, to_identifier, unwrap_result
+from toolcrib.core.stubs import build_paths, render_stub, to_identifier, unwrap_result
 from toolcrib.core.tool import Tool
 
 
@@ -46,3 +46,24 @@ def test_wrapped_results_are_unwrapped() -> None:
 def test_long_stub_is_cut() -> None:
     properties = {f"parameter_{number}": {"type": "string"} for number in range(200)}
     assert len(render_stub(Tool("big", "", {"type": "object", "properties": properties}))) <= 1000
+
+
+def test_unusual_schemas_have_general_types() -> None:
+    def stub(parameter: object, **more: object) -> str:
+        schema = {"type": "object", "properties": {"p": parameter}, "required": ["p"], **more}
+        return render_stub(Tool("t", "", schema)).partition("(p: ")[2].partition(")")[0]
+
+    assert stub({"const": 1}) == "Literal[1]"
+    assert stub({"enum": list(range(20))}).endswith("11, …]")
+    assert stub({"oneOf": []}) == "Any"
+    assert stub({"type": []}) == "Any"
+    assert stub({"type": "object"}) == "dict"
+    assert stub({"properties": {"a": {"properties": {"b": {"properties": {"c": {"properties": {"d": {}}}}}}}}}) == (
+        '{"a": {"b": {"c": dict}}}'
+    )
+    assert stub({"$ref": "#/$defs/missing"}) == "dict"
+    assert stub({"$ref": "#/$defs/a/b"}, **{"$defs": {"a": 1}}) == "dict"
+    loop = {"$defs": {"loop": {"anyOf": [{"$ref": "#/$defs/loop"}]}}}
+    assert stub({"$ref": "#/$defs/loop"}, **loop) == "dict"
+    assert render_stub(Tool("t", "", {"type": "object", "required": "p"})) == "await tools.local.t() -> Any"
+    assert render_stub(Tool("t", output_schema={"type": "object"})).endswith("-> dict")
