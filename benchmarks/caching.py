@@ -194,23 +194,38 @@ def serving(model: list[Model]) -> Iterator[str]:
         thread.join()
 
 
-def converse(wire: Wire, tools: Sequence[Tool], texts: Sequence[str], url: str) -> str:
-    """Ask all questions through a gateway or a model, and return the style of the gateway."""
-    entries = [wire.tool(tool) for tool in tools]
+# Sends a history and returns the response, and the style of the gateway.
+Send = Callable[[Sequence[Body]], tuple[Body, str]]
+
+
+def converse(wire: Wire, texts: Sequence[str], send: Send) -> str:
+    """Ask all questions, and return the style of the gateway."""
     history: list[Body] = []
     style = ""
-    with httpx2.Client(timeout=TIMEOUT_SECONDS) as client:
-        for text in texts:
-            history.append({"role": "user", "content": text})
-            while True:
-                answer = client.post(f"{url}{wire.path}", json=wire.body(history, entries))
-                answer.raise_for_status()
-                style = answer.headers.get("x-toolcrib-style", "")
-                id = wire.accept(history, answer.json())
-                if not id:
-                    break
-                history.append(wire.result(id))
+    for text in texts:
+        history.append({"role": "user", "content": text})
+        while True:
+            response, style = send(history)
+            id = wire.accept(history, response)
+            if not id:
+                break
+            history.append(wire.result(id))
     return style
+
+
+def build_sender(wire: Wire, entries: Sequence[Body], client: httpx2.Client, url: str) -> Send:
+    """Return a function that sends a history with these tools to a gateway."""
+    # Serialized once: thousands of tools are most of a request.
+    tools = json.dumps(entries, ensure_ascii=False)
+
+    def send(history: Sequence[Body]) -> tuple[Body, str]:
+        rest = json.dumps(wire.body(history, ()), ensure_ascii=False).replace('"tools": []', f'"tools": {tools}')
+        headers = {"content-type": "application/json"}
+        answer = client.post(f"{url}{wire.path}", content=rest.encode(), headers=headers)
+        answer.raise_for_status()
+        return answer.json(), answer.headers.get("x-toolcrib-style", "")
+
+    return send
 
 
 def make_arguments(schema: Mapping[str, Any]) -> Body:
@@ -278,24 +293,27 @@ def measure(wire: Wire, tools: Sequence[Tool], questions: Sequence[Question], co
         models.append(Model(known, wire, PromptCache(count)))
         return models[-1].cache.figures
 
+    entries = [wire.tool(tool) for tool in tools]
+    figures["all"] = start_model()
+    converse(wire, texts, lambda history: (models[-1].answer(wire.body(history, entries)), ""))
     with ExitStack() as opened:
         url = opened.enter_context(serving(models))
+        client = opened.enter_context(httpx2.Client(timeout=TIMEOUT_SECONDS))
 
-        def start_gateway(**settings: Any) -> str:
+        def start_gateway(**settings: Any) -> Send:
             upstream = LlmUpstreamConfig("model", api=api, url=url, **settings)  # type: ignore[arg-type]
-            return opened.enter_context(running_llm_gateway(LlmGateway(LlmGatewayConfig((upstream,))))).url
+            gateway = LlmGateway(LlmGatewayConfig((upstream,)))
+            return build_sender(wire, entries, client, opened.enter_context(running_llm_gateway(gateway)).url)
 
-        figures["all"] = start_model()
-        converse(wire, tools, texts, url)
         for name, settings in WAYS.items():
             figures[name] = start_model()
-            converse(wire, tools, texts, start_gateway(**settings))
+            converse(wire, texts, start_gateway(**settings))
         names = {name: name for name in figures} | {"all": "everything up front"}
         choices = []
         for ratio in RATIOS:
             # The choice depends on the tools, so one turn shows it.
             start_model()
-            choices.append(converse(wire, tools, texts[:1], start_gateway(cached_price=ratio)))
+            choices.append(converse(wire, texts[:1], start_gateway(cached_price=ratio)))
     for style, one in figures.items():
         rows.append(_row(wire.name, names[style], one, [one.cost(ratio) for ratio in RATIOS], figures["all"]))
     auto = [figures[style] for style in choices]

@@ -33,6 +33,9 @@ class Wire(ABC):
     path: str
     history: str
 
+    def __init__(self) -> None:
+        self._tool_pieces: dict[int, tuple[Body, str]] = {}
+
     def body(self, history: Sequence[Body], tools: Sequence[Body]) -> Body:
         """Return a request."""
         return {"model": "m", "max_tokens": 99, self.history: list(history), "tools": list(tools)}
@@ -40,9 +43,15 @@ class Wire(ABC):
     def pieces(self, body: Body) -> Iterator[str]:
         """Yield the parts of a prompt in order: tools, then messages."""
         for tool in body["tools"]:
-            yield json.dumps(tool, ensure_ascii=False)
+            yield self._tool_piece(tool)
         for message in body[self.history]:
             yield from self.message_pieces(message)
+
+    def _tool_piece(self, tool: Body) -> str:
+        # The definition is kept with its text, so that its identity is not used again.
+        if id(tool) not in self._tool_pieces:
+            self._tool_pieces[id(tool)] = (tool, json.dumps(tool, ensure_ascii=False))
+        return self._tool_pieces[id(tool)][1]
 
     def message_pieces(self, message: Body) -> Iterator[str]:
         """Yield the parts of one message."""

@@ -42,6 +42,7 @@ class SdkConversation:
     options: Json = field(default_factory=dict)
     history: list[Any] = field(default_factory=list)
     headers: Mapping[str, str] = field(default_factory=dict)
+    last_id: str = ""
 
     @property
     def requests(self) -> list[Request]:
@@ -140,6 +141,7 @@ class SdkConversation:
             else:
                 raw = client.responses.with_raw_response.create(**given)
                 self.headers, response = raw.headers, raw.parse()
+        self.last_id = response.id
         items = [item.model_dump(mode="json", exclude_none=True) for item in response.output]
         for item in items:
             item.pop("parsed_arguments", None)

@@ -206,3 +206,20 @@ def test_long_messages_are_not_searched_for_tools() -> None:
     with sdk_conversation("chat", lambda request: Turn("Hm."), TOOLS, style="dispatch") as talk:
         talk.ask("Tell when the water is high. " + "It is a long story. " * 20)
         assert talk.upstream_messages(0) == talk.history[:1]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_stored_response_keeps_the_list_and_its_definitions(stream: bool) -> None:
+    script = [
+        Turn(search("when is the water high")),
+        Turn(dispatch("read_tide", place="Brest")),
+        Turn(search("read_tide")),
+        Turn("At noon."),
+    ]
+    with sdk_conversation("responses", script, TOOLS, style="dispatch", prefetch=False, stream=stream) as talk:
+        first = talk.ask("When is high tide?")
+        talk.options = {"previous_response_id": talk.last_id}
+        talk.history = []
+        assert talk.answer(first).text == "At noon."
+        assert {request.tool_names for request in talk.requests} == {("search_tools", "call_tool")}
+        assert "input_schema" not in talk.requests[3].results[-1], "the upstream has stored the definition"

@@ -352,6 +352,13 @@ class ToolSelection:
         self._session = self._session.reveal(tools)
         self._add_revealed()
 
+    def restore(self, ids: Iterable[str]) -> None:
+        """Record the tools that `revealed_ids` had after an earlier request."""
+        if self.index.is_dispatch:
+            self._defined.update((id, None) for id in ids)
+        else:
+            self.reveal(ids)
+
     def add_client_tool(self, id: str, entry: Entry) -> None:
         """Add a tool that the client defines in its history and not in the request."""
         if id not in self.index.tools:

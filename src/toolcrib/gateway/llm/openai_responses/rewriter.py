@@ -104,7 +104,7 @@ class ResponsesRewriter(RequestRewriter):
         previous = self._responses.get(str_or_empty(body.get("previous_response_id"))) or {}
         self._previous_id: Any = previous.get("id", body.get("previous_response_id"))
         self._reader.load_definitions(previous.get("client_definitions", ()))
-        self._selection.reveal(previous.get("revealed", ()))
+        self._selection.restore(previous.get("revealed", ()))
         self._input = self._convert_input(previous.get("outputs", ()))
         # The tool that the model has to call has to be sent.
         forced = dict_or_empty(body.get("tool_choice")).get("name")
