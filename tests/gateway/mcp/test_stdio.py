@@ -34,7 +34,7 @@ CALL = {
 
 @pytest.fixture
 def command(tmp_path: Path) -> list[str]:
-    config = {"mcpServers": {"plain": server_entry("echo")}, "store": "sqlite://"}
+    config = {"mcpServers": {"plain": server_entry("echo")}, "store": "sqlite://", "results": {"budgetTokens": 0}}
     return stdio_command(write_config(tmp_path, config))
 
 
@@ -58,7 +58,7 @@ def test_client_on_pipes_is_served_until_it_closes_its_end(command: list[str]) -
     assert process.returncode == 0
     initialized, listed, called = results
     assert initialized["serverInfo"]["name"] == "toolcrib"
-    assert [tool["name"] for tool in listed["tools"]] == ["plain___echo", "read_result"]
+    assert [tool["name"] for tool in listed["tools"]] == ["plain___echo"]
     assert called["content"][0]["text"] == LARGE_ARGUMENT["text"]
 
 
@@ -84,6 +84,19 @@ def test_client_that_stops_reading_is_not_an_error(command: list[str]) -> None:
         process.stdin.write(encode_lines(INITIALIZED, LIST_TOOLS))
         process.stdin.close()
         assert b"Traceback" not in process.stderr.read()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="reads a file as standard input")
+def test_message_in_a_file_is_limited_too(command: list[str], tmp_path: Path) -> None:
+    requests = tmp_path / "requests"
+    with requests.open("wb") as file:
+        file.write(encode_lines(INITIALIZE))
+        # A sparse file: the message takes no room on the disk.
+        file.truncate(2 * MAX_LINE_BYTES)
+    with requests.open("rb") as file:
+        done = subprocess.run(command, stdin=file, capture_output=True, env=environment(), timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert b"more than 64 MiB" in done.stderr
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="lines are limited on pipes of the event loop")

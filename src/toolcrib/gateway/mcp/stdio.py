@@ -14,7 +14,7 @@ from mcp.server.stdio import stdio_server
 
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.gateway import run_and_log_errors, run_gateway
-from toolcrib.gateway.mcp.server.standard_pipes import open_standard_pipes
+from toolcrib.gateway.mcp.server.standard_pipes import FileReader, open_standard_pipes
 from toolcrib.gateway.mcp.upstream.stdio import kill_all_processes, wait_for_pending_starts
 from toolcrib.hub.hub import Hub
 
@@ -42,7 +42,7 @@ async def serve_stdio(hub: Hub, profile: str | None) -> None:
 async def _open_streams() -> AsyncIterator[tuple[Any, Any]]:
     async with open_standard_pipes() as pipes:
         # The SDK uses only the iteration, `write` and `flush` of a file.
-        stdin, stdout = cast(tuple[Any, Any], pipes or (None, None))
+        stdin, stdout = cast(tuple[Any, Any], pipes or (FileReader(sys.stdin.buffer), None))
         async with stdio_server(stdin, stdout) as streams:
             yield streams
 

@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Final
+from typing import BinaryIO, Final
 
 import anyio
 
@@ -22,6 +22,7 @@ from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 _FIRST_OTHER_DESCRIPTOR: Final = 3
 
+_TOO_LONG: Final = "the client sent a message of more than %d MiB; closing the connection"
 _log = logging.getLogger(__name__)
 
 
@@ -39,7 +40,26 @@ class PipeReader:
             line = await self._stream.readline()
         except ValueError:
             # The rest of the stream cannot be parsed, so the connection ends.
-            _log.error("the client sent a message of more than %d MiB; closing the connection", MAX_LINE_BYTES >> 20)
+            _log.error(_TOO_LONG, MAX_LINE_BYTES >> 20)
+            line = b""
+        if not line:
+            raise StopAsyncIteration
+        return line.decode(errors="replace")
+
+
+class FileReader:
+    """Yields the lines of standard input where it is not a pipe of the event loop, read in a thread."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __aiter__(self) -> FileReader:
+        return self
+
+    async def __anext__(self) -> str:
+        line = await anyio.to_thread.run_sync(self._file.readline, MAX_LINE_BYTES + 1, abandon_on_cancel=True)
+        if len(line) > MAX_LINE_BYTES:
+            _log.error(_TOO_LONG, MAX_LINE_BYTES >> 20)
             line = b""
         if not line:
             raise StopAsyncIteration
