@@ -33,6 +33,8 @@ KNOWN_SERVERS, TOOLS_EACH = 20, 30
 WARM = 20
 LISTS = 20
 PAUSE_SECONDS = 0.5
+# Short rounds by turns, so that a busy machine slows down both contenders alike.
+SHORT_ROUNDS = 10
 FASTMCP = """
 import sys
 from fastmcp.client.transports import StdioTransport
@@ -206,8 +208,21 @@ def measure_recording(folder: Path, calls: int, rounds: int) -> dict[str, dict[s
                     time.sleep(PAUSE_SECONDS)
                 running[name] = peer
             by_turns(running, call, WARM, 1)
-            figures[era] = by_turns(running, call, calls, rounds)
+            figures[era] = mean_by_turns(running, calls, rounds)
     return figures
+
+
+def mean_by_turns(running: dict[str, Peer], calls: int, rounds: int) -> dict[str, float]:
+    """CPU seconds of one call: the mean over all rounds, because the difference is smaller than the noise of one."""
+    total = dict.fromkeys(running, 0.0)
+    size = max(calls // SHORT_ROUNDS, 1)
+    for _ in range(rounds * SHORT_ROUNDS):
+        for name, peer in running.items():
+            before = peer.seconds
+            for _ in range(size):
+                call(peer)
+            total[name] += peer.seconds - before
+    return {name: seconds / (rounds * SHORT_ROUNDS * size) for name, seconds in total.items()}
 
 
 def known(folder: Path) -> list[str]:
