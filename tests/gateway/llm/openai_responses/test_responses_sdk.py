@@ -240,3 +240,31 @@ def test_credentials_of_mcp_servers_are_not_returned() -> None:
         done = create(setup, tools=[SEARCH, mcp])
         assert "hush" not in json.dumps(done.model_dump(mode="json")["output"])
         assert setup.requests[1].body["tools"][1]["authorization"] == "hush"
+
+
+@WAYS
+def test_items_and_tools_of_programmatic_calling_pass_unchanged(way: Any) -> None:
+    program = {
+        "type": "program",
+        "id": "prog_1",
+        "call_id": "call_p",
+        "code": "await tools.send_email({})",
+        "fingerprint": "f",
+    }
+    caller = {"type": "program", "caller_id": "call_p"}
+    call = {"type": "function_call", "call_id": "c1", "name": "send_email", "arguments": "{}", "caller": caller}
+    output = {"type": "function_call_output", "call_id": "c1", "output": "ok", "caller": caller}
+    result = {"type": "program_output", "id": "po_1", "call_id": "call_p", "result": "ok", "status": "completed"}
+    history = [USER, program, call, output, result]
+    first, *others = functions()
+    hosted = {"type": "programmatic_tool_calling"}
+    tools = [hosted, {**first, "allowed_callers": ["programmatic"]}, *others]
+    with openai_setup([Turn("Done.")], {"tool_search": "on"}) as setup:
+        assert way(setup, history, tools).output_text == "Done."
+        sent = setup.requests[0].body
+    assert [
+        {name: item[name] for name in wanted} for item, wanted in zip(sent["input"], history, strict=True)
+    ] == history
+    assert hosted in sent["tools"] and tools[1] in sent["tools"]
+    assert "search_tools" in setup.requests[0].tool_names
+    assert others[1]["name"] not in setup.requests[0].tool_names

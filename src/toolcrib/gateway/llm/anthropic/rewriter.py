@@ -257,13 +257,19 @@ class TransparentSearchRewriter(MessagesRewriter):
 def list_deferrable(body: Mapping[str, Any]) -> list[Entry]:
     """Return the tools that may be deferred, or none if two tools have the same name.
 
-    Tools that the provider defines are never deferred.
+    Tools that the provider defines, and tools that programs of the model call, are never deferred.
     """
     entries = dicts_or_empty(body.get("tools"))
     names = [str(entry.get("name")) for entry in entries]
     if len(set(names)) != len(names):
         return []
-    return [entry for entry in entries if entry.get("type") in (None, "custom") and "input_schema" in entry]
+    return [
+        entry
+        for entry in entries
+        if entry.get("type") in (None, "custom")
+        and "input_schema" in entry
+        and entry.get("allowed_callers") in (None, ["direct"])
+    ]
 
 
 def build_transparent_index(body: Mapping[str, Any], exposure: Exposure) -> ToolIndex:

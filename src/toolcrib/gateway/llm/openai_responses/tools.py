@@ -265,6 +265,12 @@ def _parse_entries(locations: Iterable[_EntryLocation], is_asked: bool) -> Itera
         yield location, indexed
 
 
+def is_called_by_programs(entry: Entry) -> bool:
+    """Return whether programs of the model call a tool, so that it has to be in the list of tools."""
+    callers = entry.get("allowed_callers")
+    return isinstance(callers, list) and any(caller != "direct" for caller in callers)
+
+
 def _parse_entry(location: _EntryLocation, is_asked: bool) -> IndexedTool | None:
     """Return the tool of an entry, or None if it is not a tool that can be deferred."""
     entry = location.entry
@@ -278,6 +284,8 @@ def _parse_entry(location: _EntryLocation, is_asked: bool) -> IndexedTool | None
         tool = Tool(label, description, policy=fields.read_policy())
         return IndexedTool(tool, to_wire_name(tool.id), sent, entry)
     if entry.get("type") not in _CALLABLE_TYPES:
+        return None
+    if is_called_by_programs(entry) and not location.is_deferred:
         return None
     namespace = FieldReader(location.namespace) if location.namespace else None
     tool = Tool(
