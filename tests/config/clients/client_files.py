@@ -147,6 +147,123 @@ GEMINI = """\
   }
 }
 """
+OPENCODE = """\
+{
+  "$schema": "https://opencode.ai/config.json",
+  "mcp": {
+    // Version 1 has the servers here.
+    "everything": {
+      "type": "local",
+      "command": ["npx", "-y", "@modelcontextprotocol/server-everything"],
+      "environment": {"TOKEN": "{env:GITHUB_TOKEN}", "COST": "${5}"},
+      "enabled": false,
+      "timeout": 5000,
+    },
+    "jira": {"type": "remote", "url": "https://jira.example.com/mcp", "headers": {"X-Key": "{file:~/.key}"}},
+    "only-an-override": {"enabled": false},
+  },
+}
+"""
+OPENCODE_2 = """\
+{
+  "mcp": {
+    "timeout": {"startup": 1000},
+    "servers": {
+      "files": {"type": "local", "command": ["bunx", "files"], "cwd": ".", "disabled": true},
+      "own": {"type": "local", "command": ["toolcrib", "stdio"]}
+    }
+  }
+}
+"""
+ZED = """\
+{
+  // Fonts
+  "buffer_font_size": 15,
+  "context_servers": {
+    "plain": {"source": "custom", "command": "uvx", "args": ["mcp-server-git", "${HOME}"], "env": null, "timeout": 90},
+    "old": {"command": {"path": "node", "args": ["server.js"], "env": {"A": "b"}}, "settings": {}},
+    "remote": {"url": "https://example.com/mcp", "headers": {"Authorization": "Bearer x"}},
+    "extension": {"enabled": true, "settings": {"database_url": "x"}},
+  },
+}
+"""
+CLINE = """\
+{
+  "mcpServers": {
+    "slow": {
+      "command": "node", "args": ["/srv/index.js"], "timeout": 60, "disabled": true,
+      "alwaysAllow": ["read"], "env": {"KEY": "${env:DB_KEY}"}
+    },
+    "remote": {"type": "streamableHttp", "url": "https://example.com/mcp", "headers": {"X": "y"}}
+  }
+}
+"""
+CONTINUE = """\
+name: Main
+version: 1.0.0
+schema: v1
+models: &models []
+mcpServers:
+  - name: SQLite
+    command: npx
+    args: ["-y", "mcp-sqlite", "/data/test.db", "costs ${5}"]
+    env:
+      KEY: ${{ secrets.DB_KEY }}
+    connectionTimeout: 20000
+  - name: SQLite
+    type: streamable-http
+    url: https://example.com/mcp
+    requestOptions:
+      headers:
+        Authorization: Bearer ${{ secrets.my-token }}
+"""
+CONTINUE_BLOCK = '{"mcpServers": {"copied": {"command": "uvx", "args": ["copied"]}}}'
+LM_STUDIO = '{"mcpServers": {"hf-mcp-server": {"url": "https://huggingface.co/mcp", "headers": {"A": "Bearer x"}}}}'
+GOOSE = """\
+GOOSE_PROVIDER: anthropic
+extensions:
+  developer:
+    bundled: true
+    enabled: true
+    name: developer
+    timeout: 300
+    type: builtin
+  github:
+    args: ["-y", "@modelcontextprotocol/server-github", "$HOME"]
+    available_tools: ["search"]
+    bundled: null
+    cmd: npx
+    description: ''
+    enabled: true
+    env_keys: [GITHUB_TOKEN, MISSING_TOKEN]
+    envs: {LOG: "${x}"}
+    name: github
+    timeout: 300
+    type: stdio
+  remote:
+    enabled: false
+    headers: {Authorization: "Bearer $DB_KEY"}
+    name: remote
+    timeout: 60
+    type: streamable_http
+    uri: https://example.com/mcp
+  script:
+    code: print(1)
+    enabled: true
+    name: script
+    type: inline_python
+"""
+JUNIE = '{"mcpServers": {"ide": {"command": "npx", "args": ["ide", "${x}"], "env": {"A": "b"}}}}'
+KIRO = """\
+{
+  "mcpServers": {
+    "aws": {
+      "command": "uvx", "args": ["awslabs.aws-documentation-mcp-server@latest"], "env": {"K": "${DB_KEY}"},
+      "disabled": false, "autoApprove": ["read"], "disabledTools": ["write"]
+    }
+  }
+}
+"""
 ENVIRONMENT = {"GITHUB_TOKEN": "x", "DB_URL": "x", "DB_KEY": "x", "FIGMA_OAUTH_TOKEN": "x", "FIGMA_TEAM": "x"}
 
 
@@ -179,4 +296,21 @@ def put_all(made: HostSystem) -> dict[str, Path]:
         "windsurf": put(home / ".codeium" / "windsurf" / "mcp_config.json", WINDSURF),
         "codex": put(home / ".codex" / "config.toml", CODEX),
         "gemini": put(home / ".gemini" / "settings.json", GEMINI),
+    }
+
+
+def put_others(made: HostSystem) -> dict[str, Path]:
+    """Write the files of the clients that were added later."""
+    home, config, project = made.home, made.home / ".config", made.project_folder
+    return {
+        "opencode": put(config / "opencode" / "opencode.jsonc", OPENCODE),
+        "opencode project": put(project / "opencode.json", OPENCODE_2),
+        "zed": put(config / "zed" / "settings.json", ZED),
+        "cline": put(home / ".cline" / "data" / "settings" / "cline_mcp_settings.json", CLINE),
+        "continue": put(home / ".continue" / "config.yaml", CONTINUE),
+        "continue block": put(project / ".continue" / "mcpServers" / "copied.json", CONTINUE_BLOCK),
+        "lm-studio": put(home / ".lmstudio" / "mcp.json", LM_STUDIO),
+        "goose": put(config / "goose" / "config.yaml", GOOSE),
+        "jetbrains": put(home / ".junie" / "mcp" / "mcp.json", JUNIE),
+        "kiro": put(home / ".kiro" / "settings" / "mcp.json", KIRO),
     }

@@ -70,9 +70,10 @@ class _ImportOptions:
 def command(**options: Any) -> None:
     """Import the servers of your MCP clients into toolcrib.json.
 
-    Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and Gemini CLI,
-    for your user and for this folder. With --write-back, each client then has Toolcrib as its only
-    server; --undo restores the others.
+    Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex, Gemini CLI,
+    opencode, Zed, Cline, Continue, LM Studio, Goose, JetBrains and Kiro, for your user and for this
+    folder. With --write-back, each client then has Toolcrib as its only server; --undo restores the
+    others. The files of opencode, Continue and Goose are only read.
     """
     request = _ImportOptions(**options)
     system = _detect_system()

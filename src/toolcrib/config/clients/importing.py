@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from toolcrib.config.clients.file_writes import encode_like
+from toolcrib.config.clients.formats import name_list_entries, select_servers
 from toolcrib.config.clients.locations import SERVERS, ClientFile, HostSystem, list_client_files
 from toolcrib.config.clients.translation import DiscoveredServer, starts_toolcrib, translate_entry
 from toolcrib.config.fields import escape_variables
@@ -17,6 +18,7 @@ from toolcrib.config.loader import EXPECTED_CONTENT, parse_document
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import read_json_file
+from toolcrib.files.yaml_text import parse_yaml
 
 ImportOutcome = Literal["added", "there already", "skipped"]
 
@@ -76,7 +78,7 @@ def discover_servers(system: HostSystem, clients: Iterable[str] = (), all_projec
         project_system = replace(system, project_folder=project)
         servers += [
             translate_entry(source, name, entry, project_system)
-            for name, entry in entries.items()
+            for name, entry in select_servers(source.client, entries).items()
             if not starts_toolcrib(entry)
         ]
     return ClientDiscovery(tuple(servers), tuple(files), tuple(errors))
@@ -120,17 +122,30 @@ def read_client_file(path: Path) -> str:
 def parse_servers(source: ClientFile, text: str) -> Mapping[str, Any]:
     """Return the entries in the text of a client's file by name."""
     file = str(source.path)
-    value: Any = parse_toml(file, text) if source.format == "toml" else _parse_json(file, text)
+    value: Any = _parse_text(source, text)
     for step in source.section:
         if not isinstance(value, Mapping):
             raise InvalidConfig(f"{file}: {step} must be in an object; correct the file")
         value = value.get(step, {})
+    if source.client == "continue" and isinstance(value, list):
+        value = name_list_entries(value[: MAX_SERVERS_PER_FILE + 1])
     if not isinstance(value, Mapping):
         name = source.section[-1]
         raise InvalidConfig(f"{file}: {name} must be an object of servers; correct the file")
     if len(value) > MAX_SERVERS_PER_FILE:
         raise InvalidConfig(f"{file}: more than {MAX_SERVERS_PER_FILE:,} servers; remove some")
     return value
+
+
+def _parse_text(source: ClientFile, text: str) -> Any:
+    file = str(source.path)
+    if source.format == "toml":
+        return parse_toml(file, text)
+    if source.format == "yaml":
+        value = parse_yaml(file, text, InvalidConfig)
+        # YAML has null for a key without a value.
+        return {key: {} if item is None else item for key, item in value.items()} if isinstance(value, dict) else {}
+    return _parse_json(file, text)
 
 
 def _parse_json(file: str, text: str) -> Any:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from toolcrib.files.json_file import JsonPath
 
-FileFormat = Literal["json", "toml"]
+FileFormat = Literal["json", "toml", "yaml"]
 FileScope = Literal["user", "project"]
 
 CLIENTS: Mapping[str, str] = {
@@ -20,9 +20,18 @@ CLIENTS: Mapping[str, str] = {
     "windsurf": "Windsurf",
     "codex": "Codex",
     "gemini": "Gemini CLI",
+    "opencode": "opencode",
+    "zed": "Zed",
+    "cline": "Cline",
+    "continue": "Continue",
+    "lm-studio": "LM Studio",
+    "goose": "Goose",
+    "jetbrains": "JetBrains",
+    "kiro": "Kiro",
 }
 SERVERS: JsonPath = ("mcpServers",)
 MAX_EDITOR_PROFILES = 20
+MAX_CONTINUE_FILES = 100
 
 # Claude Desktop from the Microsoft Store uses its own folders.
 _STORE_PACKAGE = "Claude_pzs8sxrjxfjjc"
@@ -67,6 +76,11 @@ class ClientFile:
         """The name of the client."""
         return CLIENTS[self.client]
 
+    @property
+    def can_be_rewritten(self) -> bool:
+        """Whether the servers in the file can be replaced by Toolcrib."""
+        return self.client not in ("opencode", "continue", "goose")
+
 
 def list_client_files(system: HostSystem) -> list[ClientFile]:
     """Return every file in which a client may keep servers, for this user and this project."""
@@ -99,6 +113,50 @@ def _iter_user_files(system: HostSystem) -> Iterator[ClientFile]:
     codex = system.folder_from_variable("CODEX_HOME", home / ".codex")
     yield ClientFile("codex", codex / "config.toml", ("mcp_servers",), format="toml")
     yield ClientFile("gemini", home / ".gemini" / "settings.json", SERVERS)
+    yield from _iter_other_user_files(system)
+
+
+def _iter_other_user_files(system: HostSystem) -> Iterator[ClientFile]:
+    home, applications = system.home, system.application_folder
+    # opencode, Zed and Goose use this folder on macOS too, and opencode also on Windows.
+    config = system.folder_from_variable("XDG_CONFIG_HOME", home / ".config")
+    yield from _list_opencode_files(config / "opencode", "user")
+    if "OPENCODE_CONFIG" in system.environment:
+        yield from _list_opencode_sections(Path(system.environment["OPENCODE_CONFIG"]), "user")
+    zed = applications / "Zed" if system.system == "win32" else config / "zed"
+    yield ClientFile("zed", zed / "settings.json", ("context_servers",))
+    cline = "cline_mcp_settings.json"
+    cline_home = system.folder_from_variable("CLINE_DIR", home / ".cline")
+    yield ClientFile("cline", cline_home / "data" / "settings" / cline, SERVERS)
+    for edition in ("Code", "Code - Insiders", "Cursor", "Windsurf"):
+        extension = applications / edition / "User" / "globalStorage" / "saoudrizwan.claude-dev"
+        yield ClientFile("cline", extension / "settings" / cline, SERVERS)
+    yield from _list_continue_files(home / ".continue", "user")
+    yield ClientFile("lm-studio", home / ".lmstudio" / "mcp.json", SERVERS)
+    # Old installations keep this folder.
+    yield ClientFile("lm-studio", home / ".cache" / "lm-studio" / "mcp.json", SERVERS)
+    goose = applications / "Block" / "goose" / "config" if system.system == "win32" else config / "goose"
+    yield ClientFile("goose", goose / "config.yaml", ("extensions",), format="yaml")
+    yield ClientFile("jetbrains", home / ".junie" / "mcp" / "mcp.json", SERVERS)
+    yield ClientFile("kiro", home / ".kiro" / "settings" / "mcp.json", SERVERS)
+
+
+def _list_opencode_files(folder: Path, scope: FileScope) -> Iterator[ClientFile]:
+    for name in ("opencode.json", "opencode.jsonc", "config.json"):
+        yield from _list_opencode_sections(folder / name, scope)
+
+
+def _list_opencode_sections(path: Path, scope: FileScope) -> Iterator[ClientFile]:
+    # Version 1 has the servers in `mcp`, version 2 in `mcp.servers`.
+    yield ClientFile("opencode", path, ("mcp",), scope)
+    yield ClientFile("opencode", path, ("mcp", "servers"), scope)
+
+
+def _list_continue_files(folder: Path, scope: FileScope) -> Iterator[ClientFile]:
+    yield ClientFile("continue", folder / "config.yaml", SERVERS, scope, "yaml")
+    servers = sorted(path for path in Path(folder).glob("mcpServers/*") if path.suffix in (".yaml", ".yml", ".json"))
+    for path in servers[:MAX_CONTINUE_FILES]:
+        yield ClientFile("continue", path, SERVERS, scope, "json" if path.suffix == ".json" else "yaml")
 
 
 def _iter_project_files(system: HostSystem) -> Iterator[ClientFile]:
@@ -112,3 +170,10 @@ def _iter_project_files(system: HostSystem) -> Iterator[ClientFile]:
     codex = folder / ".codex" / "config.toml"
     yield ClientFile("codex", codex, ("mcp_servers",), "project", "toml")
     yield ClientFile("gemini", folder / ".gemini" / "settings.json", SERVERS, "project")
+    yield from _list_opencode_files(folder, "project")
+    yield from _list_opencode_files(folder / ".opencode", "project")
+    yield ClientFile("zed", folder / ".zed" / "settings.json", ("context_servers",), "project")
+    yield from _list_continue_files(folder / ".continue", "project")
+    for path in (folder / ".junie" / "mcp" / "mcp.json", folder / ".air" / "mcp.json"):
+        yield ClientFile("jetbrains", path, SERVERS, "project")
+    yield ClientFile("kiro", folder / ".kiro" / "settings" / "mcp.json", SERVERS, "project")

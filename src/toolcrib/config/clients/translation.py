@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from toolcrib.config.clients.formats import convert_entry, map_strings, translate_shell_variables
 from toolcrib.config.clients.locations import ClientFile, HostSystem
 from toolcrib.config.fields import (
     ConfigSection,
@@ -21,16 +22,11 @@ from toolcrib.config.settings import ServerConfig
 from toolcrib.errors import InvalidConfig
 
 _EDITOR_VARIABLE = re.compile(r"\$\{([^{}]*)\}")
-_SHELL_VARIABLE = re.compile(r"\$(?:\{([^{}]*)\}|([A-Za-z_][A-Za-z0-9_]*))")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_INVALID_NAME_CHARS = re.compile(r"[^A-Z0-9_]+")
-_CODEX_SHARED_KEYS = ("command", "args", "cwd", "url", "enabled")
-_CODEX_RENAMED_KEYS = {
-    "enabled_tools": "toolsAllowed",
-    "disabled_tools": "toolsBlocked",
-    "startup_timeout_sec": "connectSeconds",
-    "tool_timeout_sec": "callSeconds",
-}
+_INVALID_NAME_CHARS = re.compile(r"[^A-Za-z0-9_]+")
+# `{env:NAME}` and `{file:PATH}` of opencode, `${{ secrets.NAME }}` of Continue.
+_OPENCODE_VARIABLE = re.compile(r"\{(env|file):([^{}]*)\}")
+_CONTINUE_VARIABLE = re.compile(r"\$\{\{\s*(?:secrets|inputs|env)\.([^{}\s]+)\s*\}\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ def translate_entry(source: ClientFile, name: str, entry: object, system: HostSy
     notes: list[str] = []
     translator = _VariableTranslator(source, system, notes)
     try:
-        members = _convert_codex_entry(entry) if source.client == "codex" else dict(entry)
+        members = convert_entry(source.client, entry)
         members = {key: translator.translate(value) for key, value in members.items()}
         own = normalize_entry(members, (name,))
         known = {setting.key for setting in list_settings(ServerConfig)}
@@ -78,7 +74,10 @@ def starts_toolcrib(entry: object) -> bool:
     """Return whether an entry starts Toolcrib itself, which must not become its own server."""
     if not isinstance(entry, Mapping):
         return False
-    command, args = entry.get("command"), entry.get("args")
+    command: Any = entry.get("command", entry.get("cmd"))
+    args: Any = entry.get("args")
+    if isinstance(command, list):
+        command, args = next(iter(command), None), command[1:]
     if not isinstance(command, str):
         return False
     words = [word for word in args if isinstance(word, str)] if isinstance(args, list) else []
@@ -106,44 +105,6 @@ def _validate_entry(name: str, own: Mapping[str, Any]) -> None:
     read_server(name, ConfigSection.from_value(own, (name,), environment), [])
 
 
-def _convert_codex_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a Codex entry with our keys. Codex expands no variables, but has keys that name them."""
-    own = {key: entry[key] for key in _CODEX_SHARED_KEYS if key in entry}
-    own.update((new, entry[old]) for old, new in _CODEX_RENAMED_KEYS.items() if old in entry)
-    if isinstance(entry.get("startup_timeout_ms"), int | float):
-        own["connectSeconds"] = entry["startup_timeout_ms"] / 1000
-    own = _map_strings(own, escape_variables)
-    env = _map_strings(_get_table(entry, "env"), escape_variables)
-    headers = _map_strings(_get_table(entry, "http_headers"), escape_variables)
-    for header, variable in _get_table(entry, "env_http_headers").items():
-        headers[header] = f"${{{variable}}}"
-    if "bearer_token_env_var" in entry:
-        headers["Authorization"] = f"Bearer ${{{entry['bearer_token_env_var']}}}"
-    variables = entry.get("env_vars", [])
-    for variable in variables if isinstance(variables, list) else []:
-        name = str(variable.get("name") if isinstance(variable, Mapping) else variable)
-        env.setdefault(name, f"${{{name}:-}}")
-    return {**own, **({"headers": headers} if headers else {}), **({"env": env} if env else {})}
-
-
-def _get_table(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = entry.get(key, {})
-    if not isinstance(value, Mapping):
-        raise InvalidSetting((key,), f"{key} must be a table")
-    return dict(value)
-
-
-def _map_strings(value: Any, change: Callable[[str], str]) -> Any:
-    """Return a JSON value with each of its strings changed."""
-    if isinstance(value, str):
-        return change(value)
-    if isinstance(value, Mapping):
-        return {key: _map_strings(item, change) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_map_strings(item, change) for item in value]
-    return value
-
-
 class _VariableTranslator:
     """Translates the variables of a client to `${NAME}`."""
 
@@ -159,14 +120,34 @@ class _VariableTranslator:
 
     def translate(self, value: Any) -> Any:
         """Return a JSON value with the variables in its strings translated."""
-        # Claude Code has our syntax, and the entries of Codex were converted before.
-        if self._client in ("claude-code", "codex"):
+        # Claude Code and Kiro have our syntax, and the entries of Codex and Goose were converted before.
+        if self._client in ("claude-code", "kiro", "codex", "goose"):
             return value
-        if self._client == "claude-desktop":
-            return _map_strings(value, escape_variables)
+        if self._client in ("claude-desktop", "zed", "jetbrains"):
+            return map_strings(value, escape_variables)
         if self._client == "gemini":
-            return _map_strings(value, lambda text: _SHELL_VARIABLE.sub(_translate_shell, text))
-        return _map_strings(value, lambda text: _EDITOR_VARIABLE.sub(self._translate_editor, text))
+            return map_strings(value, translate_shell_variables)
+        if self._client == "opencode":
+            escaped = map_strings(value, escape_variables)
+            return map_strings(escaped, lambda text: _OPENCODE_VARIABLE.sub(self._translate_opencode, text))
+        if self._client == "continue":
+            return map_strings(value, self._translate_continue)
+        return map_strings(value, lambda text: _EDITOR_VARIABLE.sub(self._translate_editor, text))
+
+    def _translate_opencode(self, match: re.Match[str]) -> str:
+        if match[1] == "env" and _NAME.fullmatch(match[2]):
+            return f"${{{match[2]}}}"
+        self._notes.append(f"{match[0]} is not supported: replace it with its value")
+        self.has_unknown = True
+        return match[0]
+
+    def _translate_continue(self, text: str) -> str:
+        parts = _CONTINUE_VARIABLE.split(text)
+        # The odd parts are the names of variables.
+        return "".join(
+            f"${{{_to_variable_name(part)}}}" if index % 2 else escape_variables(part)
+            for index, part in enumerate(parts)
+        )
 
     def _translate_editor(self, match: re.Match[str]) -> str:
         kind, _, name = match[1].partition(":")
@@ -175,8 +156,7 @@ class _VariableTranslator:
         if kind == "env" and _NAME.fullmatch(name):
             return f"${{{name}}}"
         if kind == "input" and name:
-            variable = _INVALID_NAME_CHARS.sub("_", name.upper()).strip("_") or "INPUT"
-            variable = variable if _NAME.match(variable) else f"INPUT_{variable}"
+            variable = _to_variable_name(name.upper())
             self._notes.append(f"the client prompts for {name}: set the variable {variable}")
             return f"${{{variable}}}"
         if kind in ("workspaceFolder", "cwd", "file", "config", "command"):
@@ -185,6 +165,6 @@ class _VariableTranslator:
         return escape_variables(match[0])
 
 
-def _translate_shell(match: re.Match[str]) -> str:
-    name = match[1] if match[1] is not None else match[2]
-    return f"${{{name}}}" if _NAME.match(name) else escape_variables(match[0])
+def _to_variable_name(name: str) -> str:
+    variable = _INVALID_NAME_CHARS.sub("_", name).strip("_") or "INPUT"
+    return variable if _NAME.match(variable) else f"INPUT_{variable}"

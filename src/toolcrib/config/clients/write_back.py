@@ -62,6 +62,9 @@ def plan_rewrite(source: ClientFile, sections: Mapping[JsonPath, Collection[str]
 
     Raises `InvalidConfig` if the layout of the file does not allow it.
     """
+    if not source.can_be_rewritten:
+        hint = f"remove the servers by hand, and add one with the command: {' '.join(command)}"
+        raise InvalidConfig(f"{source.path}: unchanged, because files of {source.title} are only read; {hint}")
     before = _read_content(source.path)
     text = _decode_content(source.path, before)
     entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
