@@ -36,6 +36,7 @@ SelectionOrder = Literal["server_priority", "alphabetical", "random"]
 ChangedAction = Literal["block", "warn", "off"]
 NewToolAction = Literal["auto", "hold", "trust"]
 ScanAction = Literal["flag", "block", "off"]
+EditSwitch = Literal["local", "on", "off"]
 CallTools = Literal["single", "by_risk"]
 AskBefore = Literal["never", "destructive", "write"]
 LlmApi = Literal["messages", "openai", "chat", "gemini"]
@@ -344,6 +345,11 @@ class HttpConfig:
     requests_per_minute: int | None = setting(None, "The rate limit of each API key; null for no limit.", 1, _MILLION)
     max_sessions: int = setting(10_000, "The maximum number of open MCP sessions.", 1, _MILLION)
     session_idle_seconds: float = setting(1800.0, "Close an MCP session after this idle time.", 1, _DAY)
+    server_edits: EditSwitch = setting(
+        "local",
+        "Whether the console and `/api` may test and edit servers, which are programs on this machine: `local` only if "
+        "the gateway listens on this machine only, `on` always for keys with full access, `off` never.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -231,3 +231,21 @@ def test_changed_definition_is_rejected_and_approved(tmp_path: Path) -> None:
         tool = gateway.request("/api/tools/office___draft_letter", ADMIN).json
         assert [version["fingerprint"] for version in tool["versions"]] and "Ignore all" in tool["versions"][0]["diff"]
         assert gateway.request("/api/decisions", READER).status == 403
+
+
+def test_servers_are_not_edited_over_the_network_unless_allowed(tmp_path: Path) -> None:
+    body = {"action": "add", "name": "new", "entry": {"command": "true"}}
+    for switch, host, status in (("local", "0.0.0.0", 403), ("on", "0.0.0.0", 200), ("off", "127.0.0.1", 403)):
+        folder = tmp_path / f"{switch}-{host}"
+        folder.mkdir()
+        path = write_config(folder, office=server_entry("echo"))
+        text = path.read_text(encoding="utf-8").replace(
+            '"profiles"', f'"http": {{"serverEdits": "{switch}"}}, "profiles"'
+        )
+        path.write_text(text, encoding="utf-8")
+        with running_gateway(folder, "--config", str(path), "--host", host) as gateway:
+            reply = post(gateway, "/api/config/servers", body)
+            assert reply.status == status
+            assert status == 200 or "serverEdits" in reply.json["error"]
+            if status == 403:
+                assert post(gateway, "/api/config/test", body).status == 403

@@ -24,6 +24,7 @@ from toolcrib.config.server_entry import read_server
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig, InvalidQuery, RequestFailed
 from toolcrib.files.json_file import read_json_file
+from toolcrib.gateway.hosts import is_loopback
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.admin.doctor import check_servers
 from toolcrib.gateway.secrets import collect_document_secrets
@@ -104,8 +105,20 @@ def _render_server(server: DiscoveredServer) -> dict[str, Any]:
     return {"name": server.name, "entry": server.entry, "notes": list(server.notes), "error": server.error}
 
 
+def _require_edits(call: ApiCall) -> None:
+    """Raise an error if servers cannot be edited over HTTP. A server is a program on the gateway's machine."""
+    http = call.router.hub.config.http
+    is_local = is_loopback(http.host.strip("[]").lower())
+    if http.server_edits == "off" or (http.server_edits == "local" and not is_local):
+        message = "servers can be tested and edited only on the machine of the gateway, because they are programs on it"
+        raise RequestFailed(
+            f'{message}; to allow it to keys with full access, set "http": {{"serverEdits": "on"}}', 403
+        )
+
+
 async def _test_server(call: ApiCall) -> dict[str, Any]:
     """Start a server that is not configured yet, list its tools and stop it. Nothing is stored."""
+    _require_edits(call)
     name, entry = _read_entry(call)
     notes: list[str] = []
     try:
@@ -166,6 +179,7 @@ class ConfigEdit:
 
 def _edit_servers(call: ApiCall) -> dict[str, Any]:
     """Return what an edit would change, or with `apply` and the previewed `revision` make it."""
+    _require_edits(call)
     hub = call.router.hub
     edit = _plan_edit(call)
     is_applied = call.body.get("apply") is True

@@ -10,6 +10,7 @@ from toolcrib.config.settings import ServerConfig
 from toolcrib.config.store_paths import resolve_token_folder
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.errors import InvalidConfig, InvalidStore, LoginFailed, RequestFailed
+from toolcrib.gateway.logs import Redactor
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.login import login
@@ -78,8 +79,7 @@ def _get_server(call: ApiCall, logins: ServerLogins) -> dict[str, Any]:
 def _describe_target(server: ServerConfig) -> str:
     """Return the command or the address of a server without its secrets."""
     text = server.url or " ".join([server.command, *server.args])
-    for secret in collect_server_secrets(server):
-        text = text.replace(secret, "•••") if secret else text
+    text = Redactor(collect_server_secrets(server))(text)
     # User information and queries of URLs often hold tokens.
     if server.url:
         scheme, _, rest = text.partition("://")
