@@ -238,10 +238,10 @@ def _check_exposure(config: GatewayConfig) -> Iterator[ConfigFinding]:
 
 
 def _check_patterns(config: GatewayConfig) -> Iterator[ConfigFinding]:
-    """Yield the `alwaysExpose` patterns of unknown servers."""
+    """Yield the patterns of unknown servers."""
     known = {server.alias or server.name for server in config.servers.values()}
     known |= set(config.servers)
-    settings = {"toolSearch.alwaysExpose": config.tool_search.always_expose}
+    settings = {"toolSearch.alwaysExpose": config.tool_search.always_expose, "overrides": tuple(config.overrides)}
     for profile in config.profiles.values():
         settings[f"profiles.{profile.name}.alwaysExpose"] = profile.always_expose
     for key, patterns in settings.items():

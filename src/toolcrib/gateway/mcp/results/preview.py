@@ -22,6 +22,8 @@ MAX_LINE_CHARS: Final = 300
 MAX_CELL_CHARS: Final = 60
 MAX_COLUMNS: Final = 12
 MAX_OUTLINE_LINES: Final = 60
+# Columns are chosen by the first rows.
+MAX_SAMPLED_ROWS: Final = 200
 _STRUCTURE_SHARE: Final = 0.55
 _OUTLINE_SHARE: Final = 0.3
 _HEAD_SHARE: Final = 0.65
@@ -98,15 +100,17 @@ def _preview_rows(value: Any, budget: PreviewBudget) -> Iterator[str]:
     if not rows:
         yield f"Shortened: {shorten_json(value, round(budget.tokens))}"
         return
-    flat = [flatten_record(row) for row in rows]
-    columns = _select_columns(flat)
-    lines = [" | ".join(_render_cell(row.get(column)) for column in columns) for row in flat]
+    columns = _select_columns([flatten_record(row) for row in rows[:MAX_SAMPLED_ROWS]])
+
+    def render(number: int) -> str:
+        row = flatten_record(rows[number])
+        return " | ".join([str(number), *(_render_cell(row.get(column)) for column in columns)])
+
     heading = " | ".join(["#", *columns])
     cost = estimate_tokens(heading) + 20
     budget.tokens -= cost
-    numbered = [f"{number} | {line}" for number, line in enumerate(lines)]
-    head = budget.take_lines(numbered, 0.8)
-    last = budget.take_lines(numbered[len(head) :][-1:])
+    head = budget.take_lines(map(render, range(len(rows))), 0.8)
+    last = budget.take_lines([render(len(rows) - 1)] if len(head) < len(rows) else [])
     yield f"Rows of {path} ({len(head) + len(last)} of {len(rows):,}; a cell is cut at {MAX_CELL_CHARS} characters):"
     yield heading
     yield from head
@@ -211,11 +215,14 @@ def _preview_table(table: TextTable, budget: PreviewBudget) -> Iterator[str]:
     yield "Columns (type, range, or most frequent values with counts):"
     described = (f" {column}: {describe_summary(summary)}" for column, summary in summaries.items())
     yield from budget.take_lines(described, _STRUCTURE_SHARE)
-    numbered = [f"{number}: {_render_row(row)}" for number, row in enumerate(table.rows, table.first_line)]
+
+    def render(number: int) -> str:
+        return f"{table.first_line + number}: {_render_row(table.rows[number])}"
+
     heading = " | ".join(table.columns)
     budget.tokens -= estimate_tokens(heading) + 20
-    head = budget.take_lines(numbered, 0.8)
-    last = budget.take_lines(numbered[len(head) :][-1:])
+    head = budget.take_lines(map(render, range(len(table.rows))), 0.8)
+    last = budget.take_lines([render(len(table.rows) - 1)] if len(head) < len(table.rows) else [])
     yield f"Rows, with line numbers ({len(head) + len(last)} of {len(table.rows):,}):"
     yield heading
     yield from head
@@ -242,9 +249,12 @@ def _preview_text(text: str, budget: PreviewBudget) -> Iterator[str]:
         outline = budget.take_lines(headings[:MAX_OUTLINE_LINES], _OUTLINE_SHARE)
         yield f"Outline, with line numbers ({len(outline)} of {len(headings):,} headings):"
         yield from outline
-    numbered = [f"{number}: {cut_line(line)}" for number, line in enumerate(lines, 1)]
-    head = budget.take_lines(numbered, _HEAD_SHARE)
-    tail = budget.take_lines(reversed(numbered[len(head) :]))[::-1]
+
+    def render(number: int) -> str:
+        return f"{number}: {cut_line(lines[number - 1])}"
+
+    head = budget.take_lines(map(render, range(1, len(lines) + 1)), _HEAD_SHARE)
+    tail = budget.take_lines(map(render, range(len(lines), len(head), -1)))[::-1]
     yield "Lines:"
     yield from head
     left_out = len(lines) - len(head) - len(tail)

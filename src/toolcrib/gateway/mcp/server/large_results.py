@@ -98,7 +98,7 @@ class LargeResults:
     def _replace_large(
         self, owner: str, entry: DirectoryEntry, result: dict[str, Any], budget: int, *, has_schema: bool
     ) -> dict[str, Any]:
-        tokens = _count_visible_tokens(result)
+        tokens = _count_visible_tokens(result, budget)
         text = collect_text(result)
         if tokens <= budget or len(text) > MAX_RESULT_TEXT_BYTES // 4:
             return result
@@ -172,11 +172,16 @@ def _visible_parts(result: Mapping[str, Any]) -> list[Any]:
     return [texts, result.get("structuredContent")]
 
 
-def _count_visible_tokens(result: Mapping[str, Any]) -> int:
-    """Return the tokens of the text or of the structured content; hosts show one of the two."""
+def _count_visible_tokens(result: Mapping[str, Any], budget: int) -> int:
+    """Return the tokens of the text, or if they are within the budget, of the structured content.
+
+    Hosts show a model one of the two.
+    """
     texts, structured = _visible_parts(result)
-    structured_text = encode_json(structured) if structured else ""
-    return max(estimate_text_tokens("\n".join(texts)), estimate_text_tokens(structured_text))
+    tokens = estimate_text_tokens("\n".join(texts))
+    if tokens > budget or not structured:
+        return tokens
+    return max(tokens, estimate_text_tokens(encode_json(structured)))
 
 
 def replace_text_parts(content: list[Any], preview: str) -> list[Any]:
