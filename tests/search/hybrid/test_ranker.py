@@ -115,6 +115,15 @@ def test_best_tool_of_every_step_comes_before_the_third_of_any(steps: int) -> No
     assert {tool.name for tool in others[: steps - 1]} <= set(found)
 
 
+def test_request_in_a_long_story_is_found(office: Catalog) -> None:
+    idle = "We moved offices last month and half of the boxes are still closed. The plants have arrived by now. "
+    engine = _engine(office, TopicEmbedder())
+    story, plain = engine.search(idle * 4 + "Check the rain. " + idle * 4), engine.search("Check the rain.")
+    assert _names(story)[0] == _names(plain)[0] == "get_weather"
+    assert story.confident
+    assert engine.with_reasons(story).hits[0].reasons[0].field == "meaning"
+
+
 def test_several_steps_find_nothing_in_an_empty_catalog() -> None:
     assert _engine(Catalog(), TopicEmbedder()).search("send a letter, then pay the bill").hits == ()
 

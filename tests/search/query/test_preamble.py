@@ -131,3 +131,27 @@ def test_stripping_never_empties_a_text(query: str) -> None:
     request = strip_preamble(query)
     assert request in query
     assert bool(request.strip()) == bool(query.strip())
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "could you please shrink a photo",
+        "Can you shrink a photo",
+        "it would be great if you could shrink a photo",
+        "I'd like you to shrink a photo",
+        "```\nshrink a photo\n```",
+        "```text\nshrink a photo```",
+        '{"query": "shrink a photo", "limit": 5}',
+        '```json\n{"task": "shrink a photo", "lang": "en"}\n```',
+    ],
+)
+def test_polite_phrases_code_fences_and_json_are_removed(query: str) -> None:
+    assert strip_preamble(query) == "shrink a photo"
+
+
+@pytest.mark.parametrize(
+    "query", ['{"query": 5}', "{broken", "{}", "`code", '{"a": " "}', "[1]", "{" * 3_000, "can you"]
+)
+def test_text_that_only_looks_wrapped_stays(query: str) -> None:
+    assert strip_preamble(query) == query

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_segments
+from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_passages, split_segments
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_segme
         ("wash the car, then sell it; nobody drives", ("wash the car", "sell it nobody drives")),
         # A label at the start applies to every segment.
         ("in Jira: open a ticket, then assign it to me", ("in Jira: open a ticket", "in Jira: assign it to me")),
-        ("please stop, could you start again?", ("please stop", "could you start again")),
+        ("please stop, could you start again?", ("please stop", "start again")),
         # A conjunction separates segments without spaces around it; a full stop needs a space.
         ("sort the files/AND/list them", ("sort the files/", "/list them")),
         ("list parser.py or run it?", ("list parser.py or run it?",)),
@@ -231,3 +231,16 @@ def test_apparent_separator_is_part_of_a_segment(query: str, expected: list[str]
 )
 def test_scope_and_names_do_not_split_a_request(query: str, segments: tuple[str, ...]) -> None:
     assert split_segments(query) == segments
+
+
+IDLE = "We moved offices last month and half of the boxes are still closed. It is raining outside. "
+
+
+def test_long_text_is_split_into_the_sentences_that_are_requests() -> None:
+    assert split_passages(IDLE + "Translate the manual into Finnish. " + IDLE) == (
+        "Translate the manual into Finnish.",
+    )
+    assert len(split_passages(IDLE * 2)) == 4
+    assert len(split_passages(IDLE * 9)) <= MAX_SEGMENTS
+    assert split_passages("The tap leaks. Call somebody about it.") == ()
+    assert split_passages("word " * 50) == ()

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.search.dense.embedder import Embedder
+from toolcrib.search.dense.embedder import Embedder, Vectors
 from toolcrib.search.dense.index import MAX_ENCODED_PER_QUERY, DenseIndex, DenseRanker
 from toolcrib.search.hybrid.calibration import (
     DEFAULT_CALIBRATION,
@@ -124,23 +124,18 @@ class HybridIndex:
 
         Also return notes, and whether all tools were compared exactly.
         """
-        queries = [query, *query.segments]
+        queries = [query, *(query.segments or query.passages)]
         words = self._score_words(query)[1]
-        lexical = [words, *map(self._lexical.score_slots, query.segments)]
+        lexical = [words.scores, *(self._lexical.score_slots(part).scores for part in queries[1:])]
         vectors = self._dense.embed_queries([part.text for part in queries])
         rows, is_exact = self._dense.compare(vectors)
         weights = self._ranker.weights
-        segments = [
-            SegmentScores(part, scores.scores, row, weights)
-            for part, scores, row in zip(queries, lexical, rows, strict=True)
-        ]
+        segments = _score_parts(queries, lexical, rows, weights)
         if not is_exact:
             candidates = top_slots(fuse_segments(segments, weights), MAX_ENCODED_PER_QUERY).tolist()
             for slot, similarities in self._dense.compare_encoded(vectors, candidates).items():
                 rows[:, slot] = similarities
-            segments = [
-                SegmentScores(part.query, part.lexical, row, weights) for part, row in zip(segments, rows, strict=True)
-            ]
+            segments = _score_parts(queries, lexical, rows, weights)
         return segments, words.notes, is_exact
 
     def _score_words(self, query: ParsedQuery) -> tuple[ParsedQuery, SlotScores]:
@@ -187,3 +182,19 @@ class HybridScores:
             for segment, penalties, word_penalty in zip(self.segments, self.penalties, self.word_penalties, strict=True)
         ]
         return np.stack(rows) if len(rows) > 1 else rows[0][None]
+
+
+def _score_parts(
+    queries: list[ParsedQuery], lexical: list[NDArray[np.float32]], rows: Vectors, weights: FusionWeights
+) -> list[SegmentScores]:
+    """Return the scores of the whole query and its segments; a query in passages has one of all.
+
+    The best passage for a tool counts, because the others may have nothing to do with tools.
+    """
+    if not queries[0].passages:
+        parts = zip(queries, lexical, rows, strict=True)
+        return [SegmentScores(query, words, row, weights) for query, words, row in parts]
+    clearest = int(np.argmax([max_score(row) for row in rows]))
+    best_words: NDArray[np.float32] = np.maximum.reduce(lexical)
+    best_rows: Vectors = np.maximum.reduce(rows)
+    return [SegmentScores(queries[clearest], best_words, best_rows, weights)]

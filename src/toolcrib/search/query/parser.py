@@ -22,7 +22,7 @@ from toolcrib.search.query.expression import (
     parse_plain_words,
 )
 from toolcrib.search.query.preamble import strip_preamble
-from toolcrib.search.query.segments import find_names, split_segments
+from toolcrib.search.query.segments import find_names, split_passages, split_segments
 
 # Queries are often repeated, and parsed again for the reasons of their hits.
 MAX_CACHED_QUERIES: Final = 1_024
@@ -74,6 +74,13 @@ class ParsedQuery:
         if len(texts) < 2:
             return ()
         return tuple(parse_query(text, self.syntax) for text in texts)
+
+    @cached_property
+    def passages(self) -> tuple[ParsedQuery, ...]:
+        """The sentences of a single request in several sentences, in English; empty for other queries."""
+        if self.segments:
+            return ()
+        return tuple(parse_query(text, self.syntax) for text in split_passages(self.english))
 
     @cached_property
     def names(self) -> tuple[str, ...]:

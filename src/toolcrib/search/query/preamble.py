@@ -9,6 +9,7 @@ is about thanks. In case of doubt a query stays as it is.
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final
 
@@ -18,6 +19,8 @@ from toolcrib.search.query.verbs import VERBS
 # A fast check: a query with none of these, and no such first word, has no preamble.
 _HINTS: Final = ("tool", " way to ", "thing that ", "user", " wants ", " is to ", "thank", "help", "...")
 _FIRST_WORDS: Final = frozenset(["hi", "hello", "hey", "greetings", "good", "task:", "request:", "goal:"])
+# A code fence and a JSON object start with one of these.
+_WRAPPERS: Final = "`{"
 _QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’"}
 
 
@@ -75,6 +78,13 @@ _ENDING = _compile_words(
     r"(?: (?:me|us|out|with (?:that|this|it)|a (?:lot|bunch|million)|so much|very much|in advance"
     r"|for (?:your|the) help)){0,3}[\s.!?]*$"
 )
+# Polite phrases before a request.
+_POLITE = _compile_words(
+    r"(?:(?:please|kindly),? )?(?:(?:can|could|would|will) you|it would be (?:great|nice|good|lovely|helpful) if you could"
+    r"|(?:i|we)(?:['’]d| would) like you to|(?:i|we) (?:want|need) you to)(?: (?:please|kindly))? "
+    r"(?!help\b|please\b|recommend\b|suggest\b|find me an?\b|give me an?\b)(?=\w+ \w)"
+)
+_FENCE = re.compile(r"\s*```[\w+-]*\s*(.*?)\s*```\s*$", re.DOTALL)
 _DOTS = re.compile(r"(?<=[\w)])\s?\.{3,}$")
 _WORD = re.compile(r"[^\W\d_]+")
 # Limits of the text that is matched.
@@ -84,7 +94,9 @@ _MAX_ENDING_CHARS: Final = 80
 
 def strip_preamble(query: str) -> str:
     """Return a query without preamble, closing words and surrounding quotes."""
-    text = _strip_quotes(query) if query[:1] in _QUOTES or query[:1].isspace() else query
+    text = _unwrap(query) if query[:1] in _WRAPPERS else query
+    text = _strip_quotes(text) if text[:1] in _QUOTES or text[:1].isspace() else text
+    text = text[polite.end() :] if (polite := _POLITE.match(text)) else text
     lowered = text.lower()
     first = lowered.split(None, 1)[:1]
     if not any(map(lowered.__contains__, _HINTS)) and (not first or first[0].rstrip("!,.") not in _FIRST_WORDS):
@@ -93,6 +105,21 @@ def strip_preamble(query: str) -> str:
     rest = _strip_ending(stripped[_find_preamble_end(stripped) :])
     # A single word is not enough of a request: "hello, world".
     return rest if rest != stripped and len(_WORD.findall(rest)) > 1 else text
+
+
+def _unwrap(query: str) -> str:
+    """Return the text in a code fence or in a JSON object; the query itself if there is none."""
+    fence = _FENCE.match(query)
+    text = fence.group(1) if fence else query
+    if text[:1] != "{":
+        return text
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    texts = [item for item in value.values() if isinstance(item, str)] if isinstance(value, dict) else []
+    # The request is the longest text: {"query": "book a hotel in Rome", "locale": "en"}.
+    return max(texts, key=len, default=text).strip() or text
 
 
 def find_request_start(text: str) -> int:

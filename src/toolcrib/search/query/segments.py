@@ -67,6 +67,8 @@ _MIN_NOTE_WORDS: Final = 2
 _MAX_NOTE_WORDS: Final = 4
 _NOTE = re.compile(r"(?:[;；](?=\s)|\n)+")
 _MAX_HEADING_WORDS: Final = 6
+_MIN_STORY_WORDS: Final = 25
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _NON_NOTE_SIGN = re.compile(r"[\d\"'`(\[{:=<>]")
 _NON_NOTE_WORDS: Final = "i we you they it my our your have had a an the this that of"
 # "We should get …" is a request; "and should get …" is not.
@@ -120,6 +122,21 @@ def split_segments(query: str) -> tuple[str, ...]:
         return (query,)
     pieces = list(map(strip_preamble, pieces[:MAX_SEGMENTS]))
     return tuple(f"{shared}: {piece}" if shared else piece for piece in pieces)
+
+
+def split_passages(query: str) -> tuple[str, ...]:
+    """Return the sentences of a longer text, at most eight; neighbours are joined if there are more.
+
+    A story may contain one request among sentences that have nothing to do with a tool. Empty for a
+    short text, whose sentences explain each other.
+    """
+    sentences = [found for found in map(str.strip, _SENTENCE_END.split(query)) if len(_WORD.findall(found)) > 1]
+    if len(sentences) < 2 or len(query.split()) < _MIN_STORY_WORDS:
+        return ()
+    # Sentences that start like a request, if there are any; the whole text still counts too.
+    sentences = [sentence for sentence in sentences if _match_request(sentence)] or sentences
+    size = -(-len(sentences) // MAX_SEGMENTS)
+    return tuple(" ".join(sentences[at : at + size]) for at in range(0, len(sentences), size))
 
 
 def _find_scope_end(text: str, end: int) -> int:
