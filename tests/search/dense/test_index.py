@@ -76,6 +76,27 @@ def test_best_candidates_of_a_large_catalog_are_encoded() -> None:
     assert index.reasons(ParsedQuery("bug"), 2) == ()
 
 
+def test_warm_up_may_finish_while_another_thread_encodes() -> None:
+    class MeanwhileEmbedder(ProvisionalTopicEmbedder):
+        """Lets another warm-up finish before the first tools are returned."""
+
+        def embed_tools(self, texts: Sequence[str]) -> Vectors:
+            rows = super().embed_tools(texts)
+            if meanwhile:
+                meanwhile.pop().warm_up(1_000)
+            return rows
+
+    meanwhile: list[DenseIndex] = []
+    catalog = Catalog([Tool(f"t{at}", "about the weather") for at in range(MAX_ENCODED_ON_FIT + 1)])
+    index = DenseRanker(MeanwhileEmbedder()).fit(catalog)
+    vectors = index.embed_queries(["rain"])
+    assert index.compare_encoded(vectors, [999]) == {}
+    meanwhile.append(index)
+    assert index.warm_up(1_000) == 0
+    assert index.compare(vectors).is_exact
+    assert {slot: row.tolist() for slot, row in index.compare_encoded(vectors, [0, 999]).items()} == {0: [1.0]}
+
+
 def test_large_catalog_without_tools_left_has_no_matches() -> None:
     tools = [Tool(f"t{at}", "about the weather") for at in range(MAX_ENCODED_ON_FIT + 1)]
     index = DenseRanker(ProvisionalTopicEmbedder()).fit(Catalog(tools))

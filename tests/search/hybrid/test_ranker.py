@@ -115,6 +115,11 @@ def test_best_tool_of_every_step_comes_before_the_third_of_any(steps: int) -> No
     assert {tool.name for tool in others[: steps - 1]} <= set(found)
 
 
+def test_several_steps_may_be_served_by_one_tool() -> None:
+    engine = _engine(Catalog([Tool("send", "Send a letter and pay the bill")]), TopicEmbedder())
+    assert _names(engine.search("send a letter, then pay the bill")) == ["send"]
+
+
 def test_request_in_a_long_story_is_found(office: Catalog) -> None:
     idle = "We moved offices last month and half of the boxes are still closed. The plants have arrived by now. "
     engine = _engine(office, TopicEmbedder())

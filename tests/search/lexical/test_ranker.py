@@ -278,3 +278,13 @@ def test_resolved_queries_are_bounded() -> None:
     for number in range(2 * _MAX_RESOLVED + 1):
         assert len(index.rank(ParsedQuery(f"email NOT word{number}")).slots) == 2
     assert 0 < len(index._resolved) <= _MAX_RESOLVED
+
+
+def test_mentions_of_a_name_are_rated_by_field() -> None:
+    tools = [Tool("send", server="qa"), Tool("send", "For QA.", server="b"), Tool("send", server="qatar-mcp")]
+    index = LexicalRanker().fit(Catalog(tools))
+    rated = index.rate_mentions("QA")
+    assert rated is not None and rated.tolist() == [1.0, 0.5, 0.0]
+    longer = index.rate_mentions("Qatar")
+    assert longer is not None and longer.tolist() == [0.0, 0.0, 1.0]
+    assert index.rate_mentions("the") is None
