@@ -26,6 +26,7 @@ PINNED: dict[str, Any] = {
     "alwaysExpose": ["send_*", "book_flight"],
     "thresholdTools": 6,
 }
+LIMITED = "the-key-of-the-limited"
 THEIRS = "a-key-for-the-upstream"
 
 
@@ -52,10 +53,17 @@ def gateway(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> I
         "models": {
             "sea": {"api": "messages", "url": model.url, "search": "exact"},
             "land": {"api": "openai", "url": model.url, "key": "own-key-of-land", "style": "reveal"},
+            "gemini": {"url": model.url, "key": "own-key-of-gemini"},
         },
+        "profiles": {"limited": {}},
         "modelGateway": {"thresholdTools": 3},
         "auth": {
-            "keys": [{"key": ADMIN, "name": "admin"}, {"key": PLAIN, "name": "plain", "toolSearch": "off"}, PINNED]
+            "keys": [
+                {"key": ADMIN, "name": "admin"},
+                {"key": PLAIN, "name": "plain", "toolSearch": "off"},
+                {"key": LIMITED, "name": "limited", "profile": "limited"},
+                PINNED,
+            ]
         },
     }
     path = write_json(folder / "toolcrib.json", config)
@@ -236,3 +244,13 @@ def test_failed_request_is_recorded_with_its_error(gateway: GatewayProcess) -> N
     assert reply.status >= 400
     rows = gateway.request("/api/activity?action=llm&client=failing", ADMIN).json["rows"]
     assert [row["outcome"] for row in rows] == ["error"]
+
+
+def test_key_with_a_profile_cannot_use_what_the_account_of_the_gateway_has_stored(gateway: GatewayProcess) -> None:
+    body = {"model": "m", "input": "Hi"}
+    for path in ("/v1/files", "/v1/batches", "/v1beta/cachedContents", "/v1beta/files"):
+        refused = gateway.request(path, LIMITED, None if "files" in path else body)
+        assert refused.status == 403 and "access profile" in refused.json["error"]["message"], path
+    # The scripted model has no embeddings, but it is asked.
+    assert gateway.request("/v1/embeddings", LIMITED, body).status == 404
+    assert gateway.request("/v1/files", ADMIN).status == 501

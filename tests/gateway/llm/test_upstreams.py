@@ -157,6 +157,15 @@ def test_request_without_a_model_and_with_several_upstreams_needs_a_header() -> 
             assert httpx2.get(f"{url}/v1/files", headers={"x-toolcrib-upstream": "two"}).status_code == 200
 
 
+def test_deployment_of_azure_is_the_model_of_other_paths() -> None:
+    with raw_upstream(always=json_answer({"data": []})) as upstream:
+        with gateway_for({"mine": {"api": "openai", "url": upstream.url}}) as url:
+            path = "/openai/deployments/small/embeddings?api-version=2024-10-21"
+            assert httpx2.post(f"{url}{path}", json={"input": "Hi"}).status_code == 200
+        assert upstream.bodies == [{"input": "Hi", "model": "small"}]
+        assert upstream.paths == ["POST /v1/embeddings"]
+
+
 def test_azure_client_uses_a_deployment_as_the_model() -> None:
     with ScriptedModel(lambda request: Turn("Hello")) as model:
         models = {"mine": {"api": "openai", "url": model.url, "key": "own-key", "models": ["gpt*"]}}

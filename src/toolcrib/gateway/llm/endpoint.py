@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from urllib.parse import quote, unquote
 
 from starlette.types import Message, Receive, Scope, Send
 
+from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.exposure import ExposurePlan
 from toolcrib.gateway.llm.json_body import serialize_json
@@ -48,6 +50,11 @@ _OPENAI_ERROR_TYPES: Final[Mapping[int, str]] = {
     429: "rate_limit_error",
 }
 
+# Paths whose requests neither read nor change what an account has stored.
+_STATELESS_PATHS: Final = re.compile(
+    r"/v1/(?:embeddings|completions|images/\w+|audio/\w+|moderations|rerank|score|tokenize|detokenize)/?"
+    r"|/v1(?:beta|alpha)?/models(?:/[^/:]+)?(?::(?:countTokens|embedContent|batchEmbedContents))?"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -107,6 +114,17 @@ def render_combined_error(error: RequestFailed) -> dict[str, Any]:
     """Return an error body that clients of either API understand."""
     messages = render_messages_error(error)
     return {**messages, "error": {**render_openai_error(error)["error"], **messages["error"]}}
+
+
+def check_profile_rights(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> None:
+    """Refuse clients with limited rights what the account of an upstream has stored."""
+    profile = getattr(exchange.principal, "profile", None)
+    if profile and upstream.api_keys and not _STATELESS_PATHS.fullmatch(exchange.path):
+        raise RequestFailed(
+            f"the key of the gateway for upstream {upstream.name!r} gives access to files and batches of all "
+            "clients, and your key has an access profile; use a key without a profile",
+            403,
+        )
 
 
 class TryNextModel(RequestFailed):

@@ -14,7 +14,6 @@ from starlette.routing import BaseRoute, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from toolcrib.adapters.plain_json import str_or_empty
-from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic import endpoint as messages
 from toolcrib.gateway.llm.endpoint import (
@@ -23,6 +22,7 @@ from toolcrib.gateway.llm.endpoint import (
     Handler,
     HttpExchange,
     LlmEndpoint,
+    check_profile_rights,
     render_combined_error,
     render_messages_error,
     render_openai_error,
@@ -37,10 +37,6 @@ from toolcrib.gateway.openapi import load_openapi
 
 OPENAPI_PATH: Final = "/v1/openapi.json"
 
-# Paths below `/v1/` whose requests neither read nor change what an account has stored.
-_STATELESS_PATHS: Final = re.compile(
-    r"/v1/(?:embeddings|completions|images/\w+|audio/\w+|moderations|rerank|score|tokenize|detokenize)/?"
-)
 # Azure has the deployment in the path, and OpenAI's paths below `/openai`.
 _AZURE_PATH: Final = re.compile(r"/openai(?:/v1)?(?:/deployments/([^/]+))?/(.+)")
 _FORWARDED_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -113,7 +109,7 @@ async def forward_other(gateway: LlmGateway, own_paths: Collection[str], exchang
     upstream = gateway.find_named_upstream(exchange, upstreams)
     if model and upstream is None:
         upstream, sent_model, _ = gateway.upstreams.find_route(upstreams[0].api, model)
-        if sent_model != model:
+        if sent_model != model or exchange.model:
             exchange.body = serialize_json({**parse_request_body(exchange.body), "model": sent_model})
     if upstream is None and len(upstreams) == 1:
         upstream = upstreams[0]
@@ -124,7 +120,7 @@ async def forward_other(gateway: LlmGateway, own_paths: Collection[str], exchang
             f"{UPSTREAM_HEADER}: {names}",
             404,
         )
-    _check_rights(exchange, upstream)
+    check_profile_rights(exchange, upstream)
     await gateway.forward(exchange, upstream)
 
 
@@ -134,14 +130,3 @@ def _find_model(exchange: HttpExchange) -> str:
         return exchange.model
     body: Mapping[str, Any] = parse_request_body(exchange.body) if exchange.body else {}
     return str_or_empty(body.get("model"))
-
-
-def _check_rights(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> None:
-    """Refuse what the account of the upstream has stored to clients with limited rights."""
-    profile = getattr(exchange.principal, "profile", None)
-    if profile and upstream.api_keys and not _STATELESS_PATHS.fullmatch(exchange.path):
-        raise RequestFailed(
-            f"the key of the gateway for upstream {upstream.name!r} gives access to files and batches of all "
-            "clients, and your key has an access profile; use a key without a profile",
-            403,
-        )

@@ -13,7 +13,7 @@ from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.core.tool import Tool
 from toolcrib.errors import RequestFailed, ToolcribError
-from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, Treatment
+from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, Treatment, check_profile_rights
 from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
 from toolcrib.gateway.llm.gemini.rewriter import GeminiRewriter, list_declarations
@@ -31,7 +31,9 @@ async def handle_gemini(gateway: LlmGateway, exchange: HttpExchange) -> None:
     """Answer a request to a path of the Gemini API."""
     match = _MODEL_PATH.fullmatch(exchange.path)
     if match is None or exchange.method != "POST":
-        await gateway.forward(exchange, _choose_upstream(gateway, exchange))
+        upstream = _choose_upstream(gateway, exchange)
+        check_profile_rights(exchange, upstream)
+        await gateway.forward(exchange, upstream)
         return
     prefix, model, method = match.groups()
     exchange.model = exchange.model or unquote(model)
@@ -40,6 +42,7 @@ async def handle_gemini(gateway: LlmGateway, exchange: HttpExchange) -> None:
         query = f"?{exchange.query}" if exchange.query else ""
         exchange.replaced_target = f"{prefix}{quote(route.model, safe='')}:{method}{query}"
     if method not in (GENERATE, STREAM):
+        check_profile_rights(exchange, route.upstream)
         await gateway.forward(exchange, route.upstream)
         return
     request = await gateway.read_request(exchange, "gemini")
