@@ -231,6 +231,23 @@ def test_revoked_key_ends_an_open_page(browser: Browser, busy: GatewayProcess) -
         expect(page).to_have_url(re.compile("/login"))
 
 
+def test_first_key_closes_the_gateway_and_keeps_its_creator_logged_in(browser: Browser, tmp_path: Path) -> None:
+    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"office": server_entry("echo")}})
+    with running_gateway(tmp_path, "--config", str(config)) as gateway, open_context(browser, gateway.url) as context:
+        page = context.new_page()
+        page.goto("/access")
+        page.get_by_role("button", name="Create a key").click()
+        page.get_by_label("Name").fill("first")
+        expect(page.get_by_role("dialog")).to_contain_text("every client needs a key")
+        page.get_by_role("button", name="Create", exact=True).click()
+        secret = page.get_by_role("dialog", name="Your new key").locator("code").inner_text()
+        assert gateway.request("/api/servers").status == 401
+        assert gateway.request("/api/servers", secret).status == 200
+        page.keyboard.press("Escape")
+        expect(page.locator("tbody tr", has_text="first")).to_contain_text("full access")
+        expect(page.get_by_role("button", name="Log out")).to_be_visible()
+
+
 def test_key_with_a_profile_sees_its_own_servers_only(browser: Browser, busy: GatewayProcess) -> None:
     with logged_in(browser, busy.url, READER) as page:
         page.goto("/")

@@ -1,0 +1,96 @@
+"""Keys that are created at run time, and what keeps a gateway on the network closed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from toolcrib.config.settings import ApiKey, AuthConfig, GatewayConfig, HttpConfig
+from toolcrib.errors import InvalidConfig, RequestFailed
+from toolcrib.gateway import keys as keys_module
+from toolcrib.gateway.auth import Authenticator, Principal
+from toolcrib.gateway.keys import KeyRing
+from toolcrib.hub.hub import Hub
+from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.storage import open_store
+
+
+def open_hub(host: str = "127.0.0.1", *configured: ApiKey) -> Hub:
+    config = GatewayConfig(http=HttpConfig(host=host), auth=AuthConfig(configured))
+    return Hub(config, open_store("sqlite://"), {"lexical": LexicalRanker()})
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    opened = open_hub("0.0.0.0")
+    yield opened
+    opened.close()
+
+
+def is_accepted(ring: KeyRing, secret: str) -> bool:
+    scope = {"headers": [(b"x-api-key", secret.encode())], "path": "/mcp", "method": "POST"}
+    principal = Authenticator(ring.get_keys).authenticate(scope)
+    return principal is not None and bool(principal.key_hash)
+
+
+def test_created_key_is_accepted_until_it_is_revoked(hub: Hub) -> None:
+    ring = KeyRing(hub)
+    first, second = ring.create_key("first", None, "admin"), ring.create_key("second", None, "admin")
+    assert is_accepted(ring, first.secret) and first.secret not in repr(first)
+    assert ring.revoke_key(first.key.id).name == "first"
+    assert not is_accepted(ring, first.secret) and is_accepted(ring, second.secret)
+    with pytest.raises(RequestFailed, match="no such key"):
+        ring.revoke_key(first.key.id)
+
+
+def test_last_key_of_a_gateway_on_the_network_cannot_be_revoked(hub: Hub) -> None:
+    ring = KeyRing(hub)
+    created = ring.create_key("only", None, "")
+    with pytest.raises(InvalidConfig, match="without keys"):
+        ring.revoke_key(created.key.id)
+    assert is_accepted(ring, created.secret)
+
+
+def test_last_key_of_a_gateway_on_this_machine_can_be_revoked() -> None:
+    hub = open_hub()
+    ring = KeyRing(hub)
+    ring.revoke_key(ring.create_key("only", None, "").key.id)
+    assert ring.get_keys() == ()
+    hub.close()
+
+
+def test_keys_that_vanish_from_the_store_do_not_open_the_gateway(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "REFRESH_SECONDS", 0.0)
+    ring = KeyRing(hub)
+    created = ring.create_key("only", None, "")
+    hub.store.delete_key(created.key.id)
+    ring.flush()
+    assert is_accepted(ring, created.secret)
+    assert "the keys in the store are gone" in hub.notices["keys"]
+
+
+def test_keys_of_other_processes_are_noticed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys_module, "REFRESH_SECONDS", 0.0)
+    ring, other = KeyRing(hub), KeyRing(hub)
+    kept, revoked = other.create_key("kept", None, ""), other.create_key("revoked", None, "")
+    ring.flush()
+    assert is_accepted(ring, kept.secret) and is_accepted(ring, revoked.secret)
+    other.revoke_key(revoked.key.id)
+    ring.flush()
+    assert is_accepted(ring, kept.secret) and not is_accepted(ring, revoked.secret)
+
+
+def test_use_of_configured_and_created_keys_is_counted() -> None:
+    hub = open_hub("127.0.0.1", ApiKey.from_secret("a-configured-key", None, "laptop"))
+    ring = KeyRing(hub)
+    created = ring.create_key("phone", None, "")
+    for key in ring.get_keys():
+        ring.count_use(Principal(key.name, None, key.hash))
+    ring.count_use(Principal("phone", None, created.key.hash))
+    ring.count_use(Principal("anyone"))
+    ring.flush()
+    rows = {row["name"]: row for row in ring.describe_keys()}
+    assert {name: row["requests"] for name, row in rows.items()} == {"laptop": 1, "phone": 2}
+    assert rows["laptop"]["last_used"] > 0 and "hash" not in str(rows)
+    hub.close()
