@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from toolcrib.cli.gateway import status
+from toolcrib.cli.gateway import client
 from toolcrib.cli.main import toolcrib
 
 SERVER = {
@@ -92,7 +92,7 @@ def run(*arguments: str, code: int, **variables: str) -> Result:
 @pytest.mark.parametrize("url", ["http://127.0.0.1:abc", "ftp://here", "http://a b", "http://"])
 def test_invalid_url_is_reported_with_an_example(url: str) -> None:
     result = run("--url", url, code=1)
-    assert result.stderr == f"Error: --url: must be a URL such as {status.EXAMPLE_URL}\n"
+    assert result.stderr == f"Error: --url: must be a URL such as {client.EXAMPLE_URL}\n"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_server_that_is_not_a_gateway_is_reported(reply: bytes, options: list[st
 
 
 def test_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(status, "TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.2)
     with run_peer(None) as peer:
         result = run("--url", f"http://{peer.address}", code=1)
     assert "did not answer within" in result.stderr

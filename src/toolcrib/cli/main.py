@@ -19,6 +19,7 @@ from toolcrib.errors import ToolcribError
 _COMMANDS = {
     "approve": ("toolcrib.cli.gateway.approve", "List changed tools and approve them."),
     "audit": ("toolcrib.cli.gateway.audit", "Print the audit log: who searched, called and changed what."),
+    "call": ("toolcrib.cli.gateway.call", "Call a tool through a running gateway."),
     "config": ("toolcrib.cli.gateway.config", "Find, check and describe toolcrib.json."),
     "demo": ("toolcrib.cli.catalog.demo", "Show tool search on a small catalog."),
     "doctor": ("toolcrib.cli.gateway.doctor", "Find problems in toolcrib.json and suggest fixes."),
@@ -26,11 +27,13 @@ _COMMANDS = {
     "import": ("toolcrib.cli.gateway.import_servers", "Import the servers of your MCP clients into toolcrib.json."),
     "lint": ("toolcrib.cli.gateway.lint", "List tools whose texts will not be found by a search."),
     "login": ("toolcrib.cli.gateway.login", "Log in to a server that uses OAuth."),
+    "logs": ("toolcrib.cli.gateway.logs", "Print what a server wrote to standard error."),
+    "restart": ("toolcrib.cli.gateway.restart", "Restart a server of a running gateway."),
     "search": ("toolcrib.cli.catalog.search", "Search for tools."),
     "serve": ("toolcrib.cli.gateway.serve", "Serve MCP, the LLM APIs and the console over HTTP."),
     "status": ("toolcrib.cli.gateway.status", "Show the state of a running gateway."),
     "stdio": ("toolcrib.cli.gateway.stdio", "Serve MCP on standard input and output."),
-    "tools": ("toolcrib.cli.catalog.tools", "List the tools of a catalog."),
+    "tools": ("toolcrib.cli.catalog.tools", "List the tools of a catalog or of the running gateway."),
 }
 _EXIT_INTERRUPTED = 130
 # Commands that start child processes while they search.

@@ -31,6 +31,7 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?"
 )
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_IN_LINE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _HIDDEN = re.compile("[\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]")
 
 
@@ -38,6 +39,11 @@ def sanitize(text: str) -> str:
     """Return a text on one line, without characters that control a terminal."""
     text = _CONTROL.sub(" ", _ESCAPE.sub("", text))
     return " ".join(_HIDDEN.sub("", text).split())
+
+
+def sanitize_lines(text: str) -> str:
+    """Return a text with its lines and spaces, without characters that control a terminal."""
+    return _HIDDEN.sub("", _CONTROL_IN_LINE.sub("", _ESCAPE.sub("", text)))
 
 
 def format_count(count: int, singular: str, plural: str = "") -> str:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import click
 
+from toolcrib.cli.catalog.gateway_catalog import GatewayCatalog
+from toolcrib.cli.gateway.client import find_running_gateway, gateway_options
 from toolcrib.cli.printing import ToolTable, format_reasons, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.core.catalog import Catalog
 from toolcrib.files.catalog_file import read_catalog_file
@@ -29,7 +31,7 @@ catalog_option = click.option(
     multiple=True,
     metavar="FILE",
     help="JSON or JSON Lines file with tools in any supported format, or - for standard input; "
-    "may be repeated.  [default: the demo catalog]",
+    "may be repeated.  [default: the running gateway, or else the demo catalog]",
 )
 offset_option = click.option(
     "--offset", default=0, type=click.IntRange(min=0), metavar="N", help="Skip the first N tools."
@@ -59,6 +61,17 @@ def open_catalog(catalog_files: Sequence[str]) -> Catalog:
     return load_demo_catalog()
 
 
+def find_gateway_catalog(catalog_files: Sequence[str], url: str | None, key: str | None) -> GatewayCatalog | None:
+    """Return the catalog of the gateway at a URL, or of the running one if there are no files."""
+    if catalog_files and url:
+        raise click.UsageError("--catalog and --url cannot be used together.")
+    client = None if catalog_files else find_running_gateway(url, key)
+    if client is None:
+        return None
+    print_note(f"These are the tools of the gateway at {client.base_url}.")
+    return GatewayCatalog(client)
+
+
 def load_demo_catalog() -> Catalog:
     """Return the demo catalog, which is part of the package."""
     with as_file(files("toolcrib.demo") / "tools.jsonl") as path:
@@ -77,6 +90,8 @@ class _SearchOptions:
     lenient: bool
     explain: bool
     why: str | None
+    url: str | None
+    key: str | None
     as_json: bool
 
     def __post_init__(self) -> None:
@@ -134,14 +149,31 @@ def _join_words(context: click.Context, parameter: click.Parameter, words: tuple
 @click.option(
     "--why", metavar="ID", help="Explain why this tool was or was not found; the name is enough if it is unique."
 )
+@gateway_options
 @json_option
 def command(**options: Any) -> None:
     """Search for tools.
+
+    Searches the running gateway if there is one, and else the demo catalog; --catalog searches files.
 
     QUERY describes what you need, in your own words. It may also be the name of a tool, or use
     this syntax: "a phrase", prefix*, field:word, +must, -not, AND, OR, NOT and ( ).
     """
     request = _SearchOptions(**options)
+    gateway = find_gateway_catalog(request.catalog_files, request.url, request.key)
+    result, groups, explanation = _search_catalog(request) if gateway is None else _search_gateway(request, gateway)
+    if request.as_json:
+        document = _result_to_json(result, groups, explanation)
+        if request.is_listing:
+            document["hits"] = [{**hit, "score": None} for hit in document["hits"]]
+        print_json(document)
+        return
+    _print_hits(request, result, groups)
+    if explanation is not None:
+        _print_explanation(explanation)
+
+
+def _search_catalog(request: _SearchOptions) -> tuple[SearchResult, Sequence[HitGroup], Explanation | None]:
     engine = SearchEngine(open_catalog(request.catalog_files), request.build_rankers())
     result = engine.search(
         request.query, limit=request.limit, offset=request.offset, mode=request.mode, where=request.where
@@ -159,15 +191,18 @@ def command(**options: Any) -> None:
         )
     can_group = len(result) <= MAX_GROUPED_HITS
     groups = engine.group_hits(result) if can_group else tuple(map(HitGroup, result))
-    if request.as_json:
-        document = _result_to_json(result, groups, explanation)
-        if request.is_listing:
-            document["hits"] = [{**hit, "score": None} for hit in document["hits"]]
-        print_json(document)
-        return
-    _print_hits(request, result, groups)
-    if explanation is not None:
-        _print_explanation(explanation)
+    return result, groups, explanation
+
+
+def _search_gateway(
+    request: _SearchOptions, gateway: GatewayCatalog
+) -> tuple[SearchResult, Sequence[HitGroup], Explanation | None]:
+    if request.offset or request.lenient or request.ignore_case:
+        raise click.UsageError("--offset, --lenient and --ignore-case need --catalog; a gateway is searched here.")
+    where, query, limit = request.where, request.query, request.limit
+    result, groups = gateway.search(query, limit, request.mode, where)
+    why = None if request.why is None else gateway.explain(query, request.why, limit, request.mode, where)
+    return result, groups, why
 
 
 def _result_to_json(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import click
 
-from toolcrib.cli.catalog.search import catalog_option, offset_option, open_catalog, where_options
+from toolcrib.cli.catalog.search import catalog_option, find_gateway_catalog, offset_option, open_catalog, where_options
+from toolcrib.cli.gateway.client import gateway_options
 from toolcrib.cli.printing import ToolTable, format_count, json_option, print_json, sanitize, wrap
 from toolcrib.core.tool import Tool
 from toolcrib.search.filters import Where
@@ -20,17 +22,19 @@ _MAX_PRINTED_SERVERS = 12
 @where_options
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Maximum number of tools.")
 @offset_option
+@gateway_options
 @json_option
-def command(catalog_files: tuple[str, ...], where: Where, limit: int | None, offset: int, as_json: bool) -> None:
-    """List the tools of a catalog.
+def command(catalog_files: tuple[str, ...], where: Where, limit: int | None, offset: int, **options: Any) -> None:
+    """List the tools of a catalog or of the running gateway.
 
     The tools are printed in catalog order, followed by the number of tools per server.
     """
-    catalog = open_catalog(catalog_files)
+    gateway = find_gateway_catalog(catalog_files, options["url"], options["key"])
+    catalog = gateway.load_tools() if gateway else open_catalog(catalog_files)
     tools = [tool for tool in catalog if not where.unmet_conditions(tool)]
     servers = Counter(tool.server for tool in tools)
     page = tools[offset:][:limit]
-    if as_json:
+    if options["as_json"]:
         document = {
             "tools": [tool.to_dict() for tool in page],
             "total": len(tools),

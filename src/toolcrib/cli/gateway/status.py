@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import socket
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from http.client import HTTPException
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import click
 
-from toolcrib.cli.gateway.launch import build_base_url, config_option
+from toolcrib.cli.gateway.client import GatewayClient, gateway_options, get_configured_url
+from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
-from toolcrib.config.loader import find_config_path, load_config
-from toolcrib.config.server_entry import check_url
-from toolcrib.config.settings import HttpConfig
-from toolcrib.errors import GatewayUnreachable, InvalidConfig
-from toolcrib.gateway.hosts import is_loopback
 
-EXAMPLE_URL: Final = "http://127.0.0.1:8787"
-TIMEOUT_SECONDS: Final = 10
-_MAX_RESPONSE_BYTES: Final = 16 * 1024 * 1024
 _STATE_COLOURS: Final = {"started": "green", "in use": "green", "known": "yellow", "configured": "yellow"}
 # The fields of the gateway's answers that are printed, with their types.
 _SERVER_FIELDS: Final = {
@@ -44,8 +30,7 @@ _SERVER_NOTES: Final = {
 
 @click.command("status")
 @config_option
-@click.option("--url", metavar="URL", help="URL of the gateway.  [default: as configured]")
-@click.option("--key", envvar="TOOLCRIB_KEY", metavar="KEY", help="API key; or set TOOLCRIB_KEY.")
+@gateway_options
 @json_option
 def command(config_file: str | None, url: str | None, key: str | None, as_json: bool) -> None:
     """Show the state of a running gateway.
@@ -53,7 +38,7 @@ def command(config_file: str | None, url: str | None, key: str | None, as_json: 
     Prints the servers with their states, tools and calls, and about how many tokens the gateway
     has saved.
     """
-    client = _GatewayClient.from_options(url or _configured_url(config_file), key)
+    client = GatewayClient.from_options(url or get_configured_url(config_file), key)
     status = {
         "url": client.base_url,
         **client.get_json("/health"),
@@ -66,76 +51,6 @@ def command(config_file: str | None, url: str | None, key: str | None, as_json: 
         print_json(status)
     else:
         _print_status(status)
-
-
-def _configured_url(config_file: str | None) -> str:
-    path = find_config_path(config_file)
-    http = load_config(path).http if path is not None else HttpConfig()
-    return build_base_url(http.host, http.port)
-
-
-@dataclass(frozen=True, slots=True)
-class _GatewayClient:
-    """Reads JSON from the HTTP API of a gateway."""
-
-    base_url: str
-    key: str = field(default="", repr=False)
-
-    @classmethod
-    def from_options(cls, url: str, key: str | None) -> _GatewayClient:
-        """Return a client for a URL, with or without its `http://`, and a key."""
-        if not (key or "").isprintable():
-            raise InvalidConfig("the key must be one line of text; check --key or TOOLCRIB_KEY")
-        base_url = (url if "://" in url else f"http://{url}").rstrip("/")
-        check_url(base_url, ("--url",), EXAMPLE_URL)
-        return cls(base_url, key or "")
-
-    def get_json(self, path: str) -> dict[str, Any]:
-        """Return the JSON object at a path."""
-        url = f"{self.base_url}{path}"
-        try:
-            with self._opener().open(self._request(url), timeout=TIMEOUT_SECONDS) as response:
-                document = json.loads(response.read(_MAX_RESPONSE_BYTES))
-        except urllib.error.HTTPError as error:
-            error.close()
-            remedy = "check that this is a Toolcrib gateway"
-            if error.code in (401, 403):
-                remedy = "pass its key with --key or in TOOLCRIB_KEY"
-            raise GatewayUnreachable(f"{url} returned HTTP {error.code}; {remedy}") from None
-        except (ValueError, RecursionError, HTTPException):
-            raise self.not_a_gateway_error() from None
-        except OSError as error:
-            raise self._connection_error(getattr(error, "reason", error)) from None
-        if not isinstance(document, dict):
-            raise self.not_a_gateway_error()
-        return document
-
-    def not_a_gateway_error(self) -> GatewayUnreachable:
-        """Return the error for an answer that does not come from a gateway of this version."""
-        return GatewayUnreachable(f"{self.base_url} is not a Toolcrib gateway, or has another version; check --url")
-
-    def _request(self, url: str) -> urllib.request.Request:
-        # Gateways expect the key as UTF-8, but urllib encodes headers as Latin-1.
-        bearer = f"Bearer {self.key}".encode().decode("latin-1")
-        return urllib.request.Request(url, headers={"Authorization": bearer} if self.key else {})
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        # A proxy cannot reach a loopback address.
-        is_local = is_loopback(urlsplit(self.base_url).hostname or "")
-        return urllib.request.build_opener(*[urllib.request.ProxyHandler({})] * is_local)
-
-    def _connection_error(self, reason: object) -> GatewayUnreachable:
-        if isinstance(reason, TimeoutError):
-            return GatewayUnreachable(
-                f"{self.base_url} did not answer within {TIMEOUT_SECONDS} seconds; check that a "
-                "gateway listens there, and try again"
-            )
-        if isinstance(reason, socket.gaierror):
-            host = urlsplit(self.base_url).hostname
-            return GatewayUnreachable(f"the host {host} cannot be found; check --url")
-        return GatewayUnreachable(
-            f"no gateway is running at {self.base_url}; start one with `toolcrib serve`, or pass its URL with --url"
-        )
 
 
 def _is_valid(status: Mapping[str, Any]) -> bool:
