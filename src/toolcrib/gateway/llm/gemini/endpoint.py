@@ -96,6 +96,7 @@ async def _get_index(gateway: LlmGateway, request: LlmRequest, method: str) -> T
         or calling.get("allowedFunctionNames")
         or dict_or_empty(body.get("generationConfig")).get("candidateCount") not in (None, 1)
         or not isinstance(body.get("contents"), list)
+        or not request.is_well_formed("contents")
         # Without `alt=sse` the stream is a JSON array.
         or (method == STREAM and parse_qs(request.exchange.query).get("alt") != ["sse"])
     ):

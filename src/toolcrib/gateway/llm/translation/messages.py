@@ -18,6 +18,7 @@ from toolcrib.gateway.llm.translation.translator import (
     check_fields,
     function_call,
     image_part,
+    list_entries,
     refuse,
     simplify_content,
 )
@@ -47,8 +48,8 @@ class MessagesTranslator(Translator):
             request["max_tokens"] = body["max_tokens"]
         if body.get("stop_sequences"):
             request["stop"] = body["stop_sequences"]
-        if body.get("tools"):
-            request["tools"] = [_translate_tool(number, tool) for number, tool in enumerate(body["tools"])]
+        if tools := list_entries(body, "tools"):
+            request["tools"] = [_translate_tool(number, tool) for number, tool in enumerate(tools)]
             request.update(_translate_choice(dict_or_empty(body.get("tool_choice"))))
         request.update(_translate_output(dict_or_empty(body.get("output_config"))))
         if body.get("stream") is True:
@@ -278,7 +279,7 @@ def _render_usage(reply: CompletionReply) -> Body:
 def _parse_arguments(name: str, text: str) -> Body:
     try:
         arguments = json.loads(text or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         arguments = None
     if not isinstance(arguments, dict):
         raise RequestFailed(f"the model called {name[:100]!r} with arguments that are not a JSON object", 502)

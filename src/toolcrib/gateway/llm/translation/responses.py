@@ -19,6 +19,7 @@ from toolcrib.gateway.llm.translation.translator import (
     check_fields,
     function_call,
     image_part,
+    list_entries,
     refuse,
     simplify_content,
 )
@@ -61,8 +62,8 @@ class ResponsesTranslator(Translator):
         request["messages"] = _translate_input(body)
         if body.get("max_output_tokens") is not None:
             request["max_tokens"] = body["max_output_tokens"]
-        if body.get("tools"):
-            request["tools"] = [self._translate_tool(number, tool) for number, tool in enumerate(body["tools"])]
+        if tools := list_entries(body, "tools"):
+            request["tools"] = [self._translate_tool(number, tool) for number, tool in enumerate(tools)]
             if body.get("tool_choice") is not None:
                 request["tool_choice"] = _translate_choice(body["tool_choice"])
         else:
@@ -357,6 +358,6 @@ def _read_custom_input(arguments: str) -> str:
     """Return the text of a custom tool's call. A model may also send the text itself."""
     try:
         value = dict_or_empty(json.loads(arguments)).get("input")
-    except ValueError:
+    except (ValueError, RecursionError):
         return arguments
     return value if isinstance(value, str) else arguments

@@ -29,6 +29,14 @@ def check_fields(body: Mapping[str, Any], known: Collection[str]) -> None:
             raise refuse(name)
 
 
+def list_entries(body: Mapping[str, Any], name: str) -> list[Any]:
+    """Return a list of a request; refuse any other value."""
+    value = body.get(name)
+    if value is not None and not isinstance(value, list):
+        raise RequestFailed(f"{name}: must be a list", param=name)
+    return value or []
+
+
 def image_part(url: str) -> Body:
     """Return an image of Chat Completions."""
     return {"type": "image_url", "image_url": {"url": url}}
