@@ -293,3 +293,23 @@ def test_page_with_data_fits_and_is_accessible(browser: Browser, busy: GatewayPr
         for width in (380, 2560):
             page.set_viewport_size({"width": width, "height": 800})
             assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_hidden_tab_closes_its_stream_and_catches_up(browser: Browser, busy: GatewayProcess) -> None:
+    def set_hidden(page: Page, is_hidden: bool) -> None:
+        page.evaluate(
+            "hidden => { Object.defineProperty(document, 'hidden', {value: hidden, configurable: true});"
+            " document.dispatchEvent(new Event('visibilitychange')); }",
+            is_hidden,
+        )
+
+    with logged_in(browser, busy.url) as page:
+        page.goto("/activity")
+        call_tool(busy, "office___echo", client="seen-before", text="x")
+        expect(page.locator("tbody tr", has_text="seen-before")).to_have_count(1)
+        with page.expect_event("requestfailed", lambda request: "/stream" in request.url):
+            set_hidden(page, True)
+        call_tool(busy, "office___echo", client="while-hidden", text="x")
+        expect(page.locator("tbody tr", has_text="while-hidden")).to_have_count(0)
+        set_hidden(page, False)
+        expect(page.locator("tbody tr", has_text="while-hidden")).to_have_count(1)

@@ -35,13 +35,25 @@ export function listen(path, handlers, onopen) {
     }
   }
 
-  function close() {
-    isClosed = true;
+  function disconnect() {
     clearTimeout(timer);
     source?.close();
   }
 
+  // Browsers open at most six connections to a gateway, so a hidden tab gives its own back.
+  const onVisibility = () => {
+    disconnect();
+    if (!document.hidden) connect();
+  };
+
+  function close() {
+    isClosed = true;
+    disconnect();
+    document.removeEventListener("visibilitychange", onVisibility);
+  }
+
   connect();
+  document.addEventListener("visibilitychange", onVisibility);
   addEventListener("pagehide", close, { once: true });
   return close;
 }
