@@ -15,6 +15,7 @@ from toolcrib.gateway.llm.translation.translator import (
     CompletionReply,
     EventWriter,
     Translator,
+    call_index,
     check_fields,
     function_call,
     image_part,
@@ -120,7 +121,7 @@ class _MessagesEvents(EventWriter):
 
     def _add_call(self, number: int, call: Mapping[str, Any]) -> Iterator[Body]:
         function = dict_or_empty(call.get("function"))
-        index = call.get("index", number)
+        index = call_index(call, number)
         block = {
             "type": "tool_use",
             "id": str_or_empty(call.get("id")),

@@ -16,6 +16,7 @@ from toolcrib.gateway.llm.translation.translator import (
     CompletionReply,
     EventWriter,
     Translator,
+    call_index,
     check_fields,
     function_call,
     image_part,
@@ -141,7 +142,7 @@ class _ResponsesEvents(EventWriter):
             events += self._add_delta("refusal", {}, chunk.refusal)
         for number, call in enumerate(chunk.calls):
             function = dict_or_empty(call.get("function"))
-            index = call.get("index", number)
+            index = call_index(call, number)
             if index != self._open and not function.get("name"):
                 raise RequestFailed("the upstream mixed the parts of several tool calls; try again", 502)
             events += self._add_delta(index, call, str_or_empty(function.get("arguments")))

@@ -111,6 +111,12 @@ class CompletionReply:
         return _count(self.usage.get("completion_tokens"))
 
 
+def call_index(call: Mapping[str, Any], number: int) -> int:
+    """Return the index of a tool call in its message; some servers send none."""
+    index = call.get("index")
+    return index if isinstance(index, int) else number
+
+
 def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
