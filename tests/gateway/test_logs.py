@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.gateway.logs import MAX_MESSAGE_CHARS, JsonFormatter, Redactor, request_id, start_logging
+from toolcrib.gateway.logs import MAX_MESSAGE_CHARS, REDACTED, JsonFormatter, Redactor, request_id, start_logging
 
 SECRET = 'hunter2/"secret"&more'
 LOG = logging.getLogger("toolcrib.test")
@@ -163,3 +163,12 @@ def test_closed_stream_drops_the_line_without_printing_secrets(
 def test_redaction_takes_linear_time(text: str) -> None:
     # A quadratic pattern would take too long on these texts.
     assert isinstance(Redactor([SECRET])(text), str)
+
+
+@pytest.mark.parametrize(
+    "text", ['{"api_key": "sk-0123456789abcdefgh"}', "Authorization: Bearer abcdefghijkl", "pwd=hunter22"]
+)
+def test_redacting_twice_changes_nothing(text: str) -> None:
+    redacted = Redactor()(text)
+    assert REDACTED in redacted and redacted != text
+    assert Redactor()(redacted) == redacted

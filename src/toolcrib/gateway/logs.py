@@ -26,11 +26,14 @@ _SECRET_NAMES: Final = (
     r"access[_-]?token|refresh[_-]?token|auth[_-]?token|id[_-]?token|bearer[_-]?token|token|"
     r"client[_-]?secret|secret|secret[_-]?key|private[_-]?key|password|passwd|pwd|signature|sig)"
 )
+_SCHEMES: Final = r"(?:bearer|basic|token|digest)"
 _PATTERNS: Final = (
     # A name and a value: `api_key=…`, `"password": "…"`, `Authorization: Basic …`.
     (
         re.compile(
-            rf"(\b\w{{0,40}}{_SECRET_NAMES}\b[\\]?[\"']?\s{{0,3}}[:=]\s{{0,3}}[\\]?[\"']?(?:(?:bearer|basic|token|digest)\s+)?)"
+            rf"(\b\w{{0,40}}{_SECRET_NAMES}\b[\\]?[\"']?\s{{0,3}}[:=]\s{{0,3}}[\\]?[\"']?"
+            # What is redacted already is left as it is.
+            rf"(?!(?:{_SCHEMES}\s+)?{re.escape(REDACTED)})(?:{_SCHEMES}\s+)?)"
             r"[^\s\"',;&}\])\\]{3,8000}",
             re.IGNORECASE,
         ),
