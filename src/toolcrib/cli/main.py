@@ -17,6 +17,7 @@ from toolcrib.errors import ToolcribError
 # The module and the first line of the help text of each command. The help texts are repeated here so
 # that `toolcrib --help` does not import all commands; a test compares them.
 _COMMANDS = {
+    "add": ("toolcrib.cli.gateway.add", "Add a server to toolcrib.json."),
     "approve": ("toolcrib.cli.gateway.approve", "List changed tools and approve them."),
     "audit": ("toolcrib.cli.gateway.audit", "Print the audit log: who searched, called and changed what."),
     "call": ("toolcrib.cli.gateway.call", "Call a tool through a running gateway."),

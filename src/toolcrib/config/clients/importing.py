@@ -11,8 +11,8 @@ from typing import Any, Literal
 from toolcrib.config.clients.file_writes import encode_like
 from toolcrib.config.clients.formats import name_list_entries, select_servers
 from toolcrib.config.clients.locations import SERVERS, ClientFile, HostSystem, list_client_files
-from toolcrib.config.clients.translation import DiscoveredServer, starts_toolcrib, translate_entry
-from toolcrib.config.fields import escape_variables
+from toolcrib.config.clients.translation import DiscoveredServer, starts_toolcrib, translate_entry, validate_entry
+from toolcrib.config.fields import InvalidSetting, escape_variables
 from toolcrib.config.jsonc import parse_jsonc, set_member
 from toolcrib.config.loader import EXPECTED_CONTENT, parse_document
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
@@ -160,17 +160,59 @@ def parse_toml(file: str, text: str) -> dict[str, object]:
         raise InvalidConfig(f"{file}: not valid TOML: {error}") from error
 
 
-def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment: Mapping[str, str]) -> ImportPlan:
-    """Return our file with the servers added; keep existing entries and rename on a name clash.
+def plan_addition(
+    path: Path,
+    name: str,
+    entry: Mapping[str, Any],
+    environment: Mapping[str, str],
+    *,
+    imported_from: str = "",
+    replace_existing: bool = False,
+) -> ImportPlan:
+    """Return our file with one more server. Raises `InvalidConfig` if the entry is invalid or the name is in use."""
+    before, text, target = _open_config(path, environment)
+    entries = dict(parse_servers(target, text))
+    if name in entries and not replace_existing:
+        raise InvalidConfig(f"{path}: there is already a server {name}; choose another name, or pass --replace")
+    _validate_entry(name, entry)
+    entries[name] = {**entry, **({_SOURCE_KEY: escape_variables(imported_from)} if imported_from else {})}
+    text = set_member(text, target.section, name, entries[name])
+    _check_edit(path, target, text, entries, environment)
+    return ImportPlan(path, before, encode_like(before, text), ())
 
-    Raises `InvalidConfig` if the file is invalid before or after the import.
-    """
+
+def _validate_entry(name: str, entry: Mapping[str, Any]) -> None:
+    try:
+        validate_entry(name, entry)
+    except InvalidSetting as error:
+        raise InvalidConfig(f"{name}: {error.reason}") from None
+
+
+def _open_config(path: Path, environment: Mapping[str, str]) -> tuple[bytes | None, str, ClientFile]:
+    """Return the content, the text and the section of servers of our file, which may not exist yet."""
     before = path.read_bytes() if path.is_file() else None
     text = "{}\n" if before is None else read_json_file(path, InvalidConfig, EXPECTED_CONTENT).text
     document = parse_jsonc(str(path), text)
     parse_document(document, path, environment)
     key = VSCODE_SERVERS_KEY if VSCODE_SERVERS_KEY in document.value else SERVERS_KEY
-    target = ClientFile("vscode", path, (key,))
+    return before, text, ClientFile("vscode", path, (key,))
+
+
+def _check_edit(
+    path: Path, target: ClientFile, text: str, entries: Mapping[str, Any], environment: Mapping[str, str]
+) -> None:
+    """Raise `InvalidConfig` unless the edited text has exactly these servers and is valid."""
+    if parse_servers(target, text) != entries:
+        raise InvalidConfig(f"{path}: its layout cannot be edited; add the servers by hand")
+    parse_document(parse_jsonc(str(path), text), path, environment)
+
+
+def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment: Mapping[str, str]) -> ImportPlan:
+    """Return our file with the servers added; keep existing entries and rename on a name clash.
+
+    Raises `InvalidConfig` if the file is invalid before or after the import.
+    """
+    before, text, target = _open_config(path, environment)
     entries = dict(parse_servers(target, text))
     imported: list[ImportedServer] = []
     for server in discovered:
@@ -188,10 +230,7 @@ def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment:
         entries[name] = {**server.entry, _SOURCE_KEY: escape_variables(source)}
         text = set_member(text, target.section, name, entries[name])
         imported.append(ImportedServer(server, "added", name))
-    if parse_servers(target, text) != entries:
-        raise InvalidConfig(f"{path}: its layout cannot be edited; add the servers by hand")
-    edited = parse_jsonc(str(path), text)
-    parse_document(edited, path, environment)
+    _check_edit(path, target, text, entries, environment)
     return ImportPlan(path, before, encode_like(before, text), tuple(imported))
 
 

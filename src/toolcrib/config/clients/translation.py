@@ -56,7 +56,7 @@ def translate_entry(source: ClientFile, name: str, entry: object, system: HostSy
             notes.append(f"unknown keys were left out: {', '.join(unknown)}")
         own = {key: value for key, value in own.items() if key in known}
         _add_client_defaults(own, source, system)
-        _validate_entry(name, own)
+        validate_entry(name, own)
     except InvalidConfig as error:
         reason = error.reason if isinstance(error, InvalidSetting) else str(error)
         return DiscoveredServer(source, name, {}, tuple(notes), reason)
@@ -95,7 +95,7 @@ def _add_client_defaults(own: dict[str, Any], source: ClientFile, system: HostSy
         own["type"] = "sse"
 
 
-def _validate_entry(name: str, own: Mapping[str, Any]) -> None:
+def validate_entry(name: str, own: Mapping[str, Any]) -> None:
     """Raise `InvalidSetting` if the parser would reject the entry with its variables set."""
     environment = dict.fromkeys(collect_required_variables(own), "1")
     url = own.get("url")
