@@ -12,6 +12,8 @@ from tests.console.showcase import CATALOGS, write_showcase
 from tests.gateway.serving import GatewayProcess, running_gateway, wait_until
 
 
+# Before pytest-xdist reads the groups.
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run these tests in one process of pytest-xdist, so that there is one browser and one gateway."""
     for item in items:
