@@ -38,6 +38,8 @@ GATEWAY_TOOL_NAMES: Final = frozenset(
 )
 CallRisk = Literal["read", "write", "destructive"]
 _POLICIES: Mapping[str, Policy] = {"always": "always", "never": "never"}
+# Earlier keys of `_meta` for the user interface of a tool: of MCP Apps, and of the OpenAI Apps SDK.
+_APP_URI_KEYS: Final = ("ui/resourceUri", "openai/outputTemplate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +186,17 @@ class DirectoryEntry:
     def wire_definition(self) -> dict[str, Any]:
         """The definition as clients see it."""
         return render_definition(self.definition, self.name)
+
+    @property
+    def is_app(self) -> bool:
+        """Whether the tool belongs to an MCP App: it has a user interface, or one calls it."""
+        meta = self.definition.get("_meta")
+        if not isinstance(meta, Mapping):
+            return False
+        found = meta.get("ui")
+        ui = found if isinstance(found, Mapping) else {}
+        uris = (ui.get("resourceUri"), *(meta.get(key) for key in _APP_URI_KEYS))
+        return any(isinstance(uri, str) and uri.startswith("ui://") for uri in uris) or ui.get("visibility") == ["app"]
 
     @property
     def risk(self) -> CallRisk:

@@ -26,6 +26,8 @@ from toolcrib.session.turn import TurnHandler
 
 # The search mode for expressions such as `name:github`.
 EXPRESSION_MODE: Final = "expression"
+# Hosts show the user interface of a tool only if the tool is in the list.
+MAX_LISTED_APPS: Final = 50
 DisclosureMode = Literal["direct", "search", "dynamic"]
 _ALWAYS_ACTIVE: Final = Activation(tools=0)
 
@@ -200,9 +202,10 @@ class AccessView:
         )
 
     def _build_plan(self, max_visible: int) -> DisclosurePlan:
-        """Return the initial disclosure: always exposed tools, then others up to the limit."""
+        """Return the initial disclosure: always exposed tools and MCP Apps, then others up to the limit."""
         patterns = (*self.settings.always_expose, *self.profile.always_expose)
-        exposed = frozenset(name for name in self.entries if matches_any(name, patterns))
+        apps = [name for name, entry in self.entries.items() if entry.is_app][:MAX_LISTED_APPS]
+        exposed = frozenset(name for name in self.entries if matches_any(name, patterns)) | frozenset(apps)
         servers = tuple(tools.server.alias or tools.server.name for tools in self.directory.servers)
         order = Selection((*self.settings.tool_selection_order, ALPHABETICAL), servers)
         limit = max(max_visible - len(exposed), 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final
 
@@ -22,6 +23,8 @@ from toolcrib.hub.directory import build_public_name
 from toolcrib.hub.hub import Hub
 
 MAX_PROMPTS: Final = 50_000
+MAX_SKILLS: Final = 10_000
+_log = logging.getLogger(__name__)
 
 
 class Passthrough:
@@ -72,6 +75,29 @@ class Passthrough:
     async def read_resource(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return a resource from the server that listed it, or from the first that has it."""
         return await self._forward_to_owner(client, "resources/read", params)
+
+    async def list_skills(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the skills of all servers. If several have the same URI, that of the first server is returned."""
+        skills: dict[str, dict[str, Any]] = {}
+        owners: dict[str, str] = {}
+        for server, entry in await self._collect("skills/list", "skills", client):
+            uri = entry.get("uri")
+            if not isinstance(uri, str) or len(skills) >= MAX_SKILLS:
+                continue
+            if owners.setdefault(uri, server) == server:
+                skills[uri] = entry
+            else:
+                _log.warning("%s: the skill %s is left out, because %s has the same URI", server, uri, owners[uri])
+        return {"skills": list(skills.values())}
+
+    async def get_skill(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a skill from the first server that has it, listed or not."""
+        uri = str(params.get("uri", ""))
+        for server in self._find_owners(client, uri):
+            if server.connection and server.connection.supports("skills"):
+                with suppress(MCPError, ServerUnavailable):
+                    return await self._forward(server, "skills/get", params, client)
+        raise MCPError(INVALID_PARAMS, f"Skill not found: {uri}", {"uri": uri})
 
     async def complete(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return completions from the server that owns the prompt or resource."""

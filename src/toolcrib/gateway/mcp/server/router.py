@@ -56,9 +56,13 @@ _LIST_CHANGES: Final[Mapping[str, ServerEvent]] = {
 }
 # Result fields that only the stateless revision defines.
 _STATELESS_KEYS: Final = ("resultType", "ttlMs", "cacheScope")
-_CACHEABLE_METHODS: Final = frozenset(
-    {"tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover"}
-)
+# Methods of an extension, which the SDK does not know.
+_SKILL_METHODS: Final = frozenset({"skills/list", "skills/get"})
+SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
+_CACHEABLE_METHODS: Final = _SKILL_METHODS | {
+    *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"),
+    "server/discover",
+}
 Handler = Callable[[ConnectedClient, Mapping[str, Any]], Awaitable[dict[str, Any]]]
 GetProfile = Callable[[RequestContext], str | None]
 
@@ -103,6 +107,8 @@ class McpRouter:
             "resources/read": passthrough.read_resource,
             "resources/subscribe": passthrough.subscribe,
             "resources/unsubscribe": passthrough.unsubscribe,
+            "skills/list": passthrough.list_skills,
+            "skills/get": passthrough.get_skill,
             "completion/complete": passthrough.complete,
             "logging/setLevel": passthrough.set_log_level,
         }
@@ -140,6 +146,7 @@ class McpRouter:
         for method in self._handlers:
             # Registered so that the SDK declares the capability and rejects early requests.
             server.add_request_handler(method, types.RequestParams, _unreachable_handler)
+        server.extensions = {SKILLS_EXTENSION: {}}
         server.middleware.append(self._handle_request)
         return server
 
@@ -154,7 +161,8 @@ class McpRouter:
                 self.activity.add_client(ConnectedClient(ctx, profile))
             return self._add_instructions(ctx, result) if ctx.method in _DESCRIBING_METHODS else result
         try:
-            _methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
+            if ctx.method not in _SKILL_METHODS:
+                _methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
         except KeyError:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found", ctx.method) from None
         params = ctx.params or {}

@@ -44,6 +44,7 @@ _ABSOLUTE_PATH: Final = re.compile(r"(?<![\w:/.~-])(?:[A-Za-z]:|~)?(?:[/\\][\w.@
 _SSE_STATUSES: Final = frozenset({400, 404, 405, 406, 415, 501})
 MAX_PAGES: Final = 1_000
 MAX_LIST_ENTRIES: Final = 100_000
+OFFICIAL_EXTENSION_PREFIX: Final = "io.modelcontextprotocol/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +65,13 @@ class UpstreamConnection:
     def capabilities(self) -> dict[str, Any]:
         """The capabilities that the server declares."""
         return _dump_model(self.session.server_capabilities)
+
+    def supports(self, capability: str) -> bool:
+        """Return whether the server declares a capability, or the official extension of this name."""
+        capabilities = self.capabilities
+        extensions = capabilities.get("extensions")
+        is_extension = isinstance(extensions, dict) and f"{OFFICIAL_EXTENSION_PREFIX}{capability}" in extensions
+        return capability in capabilities or is_extension
 
     @property
     def server_info(self) -> dict[str, Any]:

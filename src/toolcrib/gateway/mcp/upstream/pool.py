@@ -189,7 +189,7 @@ class UpstreamPool:
         async def request_entries(name: str, upstream: UpstreamServer) -> None:
             with suppress(MCPError, ServerUnavailable):
                 connection = await upstream.wait_connected()
-                if capability in connection.capabilities:
+                if connection.supports(capability):
                     timeout = upstream.config.connect_seconds
                     entries = await connection.request_list(method, key, timeout)
                     by_server[name] = [entry for entry in entries if isinstance(entry, dict)]
