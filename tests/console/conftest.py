@@ -12,15 +12,6 @@ from tests.console.showcase import CATALOGS, write_showcase
 from tests.gateway.serving import GatewayProcess, running_gateway, wait_until
 
 
-# Before pytest-xdist reads the groups.
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run these tests in one process of pytest-xdist, so that there is one browser and one gateway."""
-    for item in items:
-        if item.path.is_relative_to(Path(__file__).parent):
-            item.add_marker(pytest.mark.xdist_group("console"))
-
-
 # Package scope: the browser's event loop must be closed before the tests of other packages start theirs.
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
