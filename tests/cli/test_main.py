@@ -67,7 +67,7 @@ def test_help_does_not_import_heavy_modules() -> None:
         (["--help"], 0),
         (["search", "refund"], 0),
         (["search", "zzqxzz"], 0),
-        (["search", "(refund", "--mode", "lexical"], 1),
+        (["search", "(refund", "--mode", "regex"], 1),
         (["search", "refund", "--catalog", "no such file"], 1),
         (["search", "refund", "--limit", "99999"], 2),
         (["search"], 2),

@@ -48,7 +48,7 @@ def test_every_query_is_run_and_scored() -> None:
     assert [result.query for result in results] == QUERIES
     first, *_, last = results
     assert first.hits[0][0] == "send_email"
-    assert 0.5 < first.confidence < 1
+    assert 0.5 < first.confidence <= 1
     assert first.confident and first.scores is not None and first.scores.hit_1 == 1
     assert (last.hits, last.confidence, last.confident, last.scores) == ((), 0.0, False, None)
 

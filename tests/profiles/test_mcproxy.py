@@ -372,8 +372,8 @@ def test_query_syntax_differs_by_variant(query: str, ours: list[str], theirs: li
 
 def test_invalid_query_is_an_error_with_advice_in_documented() -> None:
     before = McproxySession(tuple(FARM[:1]))
-    reply = search_text(McproxyToolSearch(FARM), "(cow", before)
-    assert reply.is_error and "close it" in reply.text
+    reply = search_text(McproxyToolSearch(FARM), "cow AND", before)
+    assert reply.is_error and "finish it" in reply.text
     assert (reply.session, reply.list_changed) == (before, False)
     assert found_names("(cow", SourceToolSearch) == ["barn___feed_cow", "barn___milk_cow"]
 
