@@ -172,6 +172,7 @@ def _many_names() -> TurnHandler:
 def test_search_arguments_are_parsed_leniently() -> None:
     handler = build_handler()
     for call in (
+        ToolCall("1", "search_tools", {"query": "weather AND"}),
         ToolCall("1", "search_tools", {"query": 'weather" AND ('}),
         ToolCall("1", "search_tools", {"queries": "weather forecast"}),
         ToolCall("", "", {"query": "weather", "limit": float("nan")}, is_search=True),
