@@ -28,7 +28,7 @@ TRANSPORTS: Final = ("stdio", "http")
 CLIENT_SECONDS: Final = 600
 SEARCH: Final = {"query": "tool that shows a picture"}
 CALL: Final[dict[str, Any]] = {"name": "everything___test_simple_text", "arguments": {}}
-GATEWAY_TOOLS: Final = ["search_tools", "describe_tool", "call_tool"]
+GATEWAY_TOOLS: Final = ["search_tools", "describe_tool", "call_tool", "read_result"]
 TYPESCRIPT: Final = """
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
