@@ -65,6 +65,12 @@ def test_search_is_done_by_the_gateway(gateway: GatewayProcess) -> None:
     assert document["groups"][0] == ["demo___date_of_easter"]
 
 
+def test_more_hits_of_a_gateway_are_not_paged_by_offset(gateway: GatewayProcess) -> None:
+    printed = run(gateway, "search", "convert a unit", "--limit", "1").stdout
+    assert "There are more tools: raise --limit or add words." in printed
+    assert "--offset" not in printed
+
+
 def test_options_of_a_local_search_are_refused(gateway: GatewayProcess) -> None:
     assert "need --catalog" in run(gateway, "search", "--offset", "5", "easter").stderr
     result = run(gateway, "tools", "--catalog", "-", text="[]")

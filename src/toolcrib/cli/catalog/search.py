@@ -169,6 +169,10 @@ def command(**options: Any) -> None:
         print_json(document)
         return
     _print_hits(request, result, groups)
+    if result.has_more:
+        # The API of a gateway has no offset.
+        advice = f"add --offset {request.offset + request.limit}" if gateway is None else "raise --limit or add words"
+        click.secho(f"There are more tools: {advice}.", dim=True)
     if explanation is not None:
         _print_explanation(explanation)
 
@@ -259,9 +263,6 @@ def _print_hits(request: _SearchOptions, result: SearchResult, groups: Sequence[
         click.echo(wrap(f"No tool fits: {sanitize(segment)}"))
     for text in result.notes:
         click.secho(wrap(f"Note: {sanitize(text)}"), dim=True)
-    if result.has_more:
-        next_offset = request.offset + request.limit
-        click.secho(f"There are more tools: add --offset {next_offset}.", dim=True)
 
 
 def _nothing_found_message(request: _SearchOptions) -> str:
