@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.gateway.serving import running_gateway, wait_until
-from toolcrib.cli.gateway.add import MAX_REGISTRY_BYTES
+from toolcrib.cli.gateway.servers.add import MAX_REGISTRY_BYTES
 from toolcrib.cli.main import toolcrib
 from toolcrib.config.loader import load_config
 from toolcrib.config.registry_format import read_registry_server

@@ -17,7 +17,7 @@ from toolcrib.errors import ToolcribError
 # The module and the first line of the help text of each command. The help texts are repeated here so
 # that `toolcrib --help` does not import all commands; a test compares them.
 _COMMANDS = {
-    "add": ("toolcrib.cli.gateway.add", "Add a server to toolcrib.json."),
+    "add": ("toolcrib.cli.gateway.servers.add", "Add a server to toolcrib.json."),
     "approve": ("toolcrib.cli.gateway.approve", "List changed tools and approve them."),
     "audit": ("toolcrib.cli.gateway.audit", "Print the audit log: who searched, called and changed what."),
     "call": ("toolcrib.cli.gateway.call", "Call a tool through a running gateway."),
@@ -25,11 +25,14 @@ _COMMANDS = {
     "demo": ("toolcrib.cli.catalog.demo", "Show tool search on a small catalog."),
     "doctor": ("toolcrib.cli.gateway.doctor", "Find problems in toolcrib.json and suggest fixes."),
     "eval": ("toolcrib.cli.catalog.eval", "Measure how well search finds the right tools."),
-    "import": ("toolcrib.cli.gateway.import_servers", "Import the servers of your MCP clients into toolcrib.json."),
+    "import": (
+        "toolcrib.cli.gateway.servers.import_servers",
+        "Import the servers of your MCP clients into toolcrib.json.",
+    ),
     "lint": ("toolcrib.cli.gateway.lint", "List tools whose texts will not be found by a search."),
-    "login": ("toolcrib.cli.gateway.login", "Log in to a server that uses OAuth."),
-    "logs": ("toolcrib.cli.gateway.logs", "Print what a server wrote to standard error."),
-    "restart": ("toolcrib.cli.gateway.restart", "Restart a server of a running gateway."),
+    "login": ("toolcrib.cli.gateway.servers.login", "Log in to a server that uses OAuth."),
+    "logs": ("toolcrib.cli.gateway.servers.logs", "Print what a server wrote to standard error."),
+    "restart": ("toolcrib.cli.gateway.servers.restart", "Restart a server of a running gateway."),
     "search": ("toolcrib.cli.catalog.search", "Search for tools."),
     "serve": ("toolcrib.cli.gateway.serve", "Serve MCP, the LLM APIs and the console over HTTP."),
     "status": ("toolcrib.cli.gateway.status", "Show the state of a running gateway."),
