@@ -21,7 +21,8 @@ import anyio
 from mcp import Client
 
 from toolcrib.code.sandbox import parse_text_result
-from toolcrib.config.settings import CodeModeConfig, GatewayConfig, ServerConfig, ToolSearchConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import CodeModeConfig, GatewayConfig, ToolSearchConfig
 from toolcrib.core.stubs import unwrap_result
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.gateway.mcp.gateway import run_gateway

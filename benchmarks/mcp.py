@@ -21,7 +21,7 @@ import click
 from benchmarks.echo_server import definition
 from benchmarks.machine import described
 from benchmarks.speed import cpu_seconds, say
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.hub.hub import build_manifest
 from toolcrib.storage import open_store
 

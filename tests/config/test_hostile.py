@@ -16,7 +16,8 @@ from toolcrib.config.clients.translation import translate_entry
 from toolcrib.config.fields import list_settings
 from toolcrib.config.jsonc import parse_jsonc
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
-from toolcrib.config.settings import ServerConfig, ToolSearchConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import ToolSearchConfig
 from toolcrib.errors import InvalidConfig
 
 _WORDS = st.sampled_from(

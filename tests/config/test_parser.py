@@ -8,6 +8,7 @@ import pytest
 
 from toolcrib.config.fields import InvalidSetting
 from toolcrib.config.parser import parse_config
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import (
     MIB,
     AccessProfile,
@@ -18,7 +19,6 @@ from toolcrib.config.settings import (
     LlmGatewayConfig,
     LlmUpstreamConfig,
     SafetyConfig,
-    ServerConfig,
     ToolSearchConfig,
 )
 from toolcrib.errors import InvalidConfig

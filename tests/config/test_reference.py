@@ -12,6 +12,7 @@ from toolcrib.config import llm_models, parser, server_entry
 from toolcrib.config.clients import file_writes
 from toolcrib.config.fields import SettingField, list_settings
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import (
     AccessProfile,
     AuditConfig,
@@ -23,7 +24,6 @@ from toolcrib.config.settings import (
     LlmUpstreamConfig,
     ResultsConfig,
     SafetyConfig,
-    ServerConfig,
     ToolOverride,
     ToolSearchConfig,
 )

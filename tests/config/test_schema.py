@@ -12,6 +12,7 @@ import pytest
 from toolcrib.cli.gateway.config import build_config_schema
 from toolcrib.config.fields import list_settings
 from toolcrib.config.parser import FOREIGN_KEYS, KNOWN_KEYS, parse_config
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import (
     AccessProfile,
     AuditConfig,
@@ -21,7 +22,6 @@ from toolcrib.config.settings import (
     LlmUpstreamConfig,
     ResultsConfig,
     SafetyConfig,
-    ServerConfig,
     ToolOverride,
     ToolSearchConfig,
 )

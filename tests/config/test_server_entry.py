@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from toolcrib.config.parser import parse_config
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from toolcrib.config.loader import load_config
-from toolcrib.config.settings import GatewayConfig, HttpConfig, ServerConfig, ToolSearchConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig, HttpConfig, ToolSearchConfig
 from toolcrib.config.watch import ConfigChange, ConfigDifference, ConfigWatcher, diff_configs
 
 _A, _B, _C = (ServerConfig(name, command="x") for name in "abc")

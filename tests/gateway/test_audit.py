@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.settings import AuditConfig, GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import AuditConfig, GatewayConfig
 from toolcrib.errors import InvalidStore
 from toolcrib.gateway import audit
 from toolcrib.gateway.audit import AuditLog

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.settings import AccessProfile, GatewayConfig, SafetyConfig, ServerConfig, ToolSearchConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import AccessProfile, GatewayConfig, SafetyConfig, ToolSearchConfig
 from toolcrib.core.tool_names import safe_name
 from toolcrib.errors import UnknownProfile
 from toolcrib.hub.hub import MAX_UNWRITTEN_CALLS, Hub, build_manifest, compute_server_identity

@@ -10,7 +10,8 @@ import pytest
 
 from tests.embedders.endpoint import Endpoint, error_reply, serve_endpoint
 from toolcrib.config.parser import parse_config
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.gateway.secrets import collect_config_secrets
 from toolcrib.hub.hub import Hub, build_manifest

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.hub.hub import build_manifest
 from toolcrib.hub.startup import open_hub
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.hub.hub import build_manifest
 from toolcrib.hub.startup import VECTORS_SUFFIX, open_hub

@@ -12,7 +12,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from toolcrib.config.fields import collect_required_variables, format_path, has_variables
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.files.json_file import JsonPath
 
 Severity = Literal["error", "warning", "note"]

@@ -18,6 +18,7 @@ from toolcrib.config.fields import (
 from toolcrib.config.llm_models import read_llm_gateway
 from toolcrib.config.other_systems import http_from_mcproxy, search_from_everruns, search_from_mcproxy
 from toolcrib.config.server_entry import check_url, read_server
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import (
     HOST_PATTERN,
     AccessProfile,
@@ -32,7 +33,6 @@ from toolcrib.config.settings import (
     LlmKeyExposure,
     ResultsConfig,
     SafetyConfig,
-    ServerConfig,
     ToolOverride,
     ToolSearchConfig,
 )

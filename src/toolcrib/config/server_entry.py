@@ -15,7 +15,7 @@ from toolcrib.config.fields import (
     collect_required_variables,
     list_settings,
 )
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.files.json_file import JsonPath
 
 MAX_NAME_CHARS = 128

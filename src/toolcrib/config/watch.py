@@ -10,7 +10,8 @@ from os import PathLike
 from pathlib import Path
 
 from toolcrib.config.loader import load_config
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import MAX_FILE_BYTES
 

@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any, Final, Literal
 
 from toolcrib.adapters.mcp import tools_from_wire
-from toolcrib.config.settings import ServerConfig, ToolOverride, ToolSearchConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import ToolOverride, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.tool import SERVER_SEPARATOR, Policy, Tool
 from toolcrib.core.tool_names import MAX_TOOL_NAME_CHARS, safe_name

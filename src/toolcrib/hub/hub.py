@@ -13,7 +13,8 @@ from threading import RLock
 from typing import Any, Final
 
 from toolcrib.config.parser import read_profile
-from toolcrib.config.settings import AccessProfile, GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import AccessProfile, GatewayConfig
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.errors import InvalidStore, UnknownProfile

@@ -17,14 +17,8 @@ import uvicorn
 from mcp import Client
 from starlette.types import ASGIApp
 
-from toolcrib.config.settings import (
-    AccessProfile,
-    GatewayConfig,
-    ResultsConfig,
-    SafetyConfig,
-    ServerConfig,
-    ToolSearchConfig,
-)
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import AccessProfile, GatewayConfig, ResultsConfig, SafetyConfig, ToolSearchConfig
 from toolcrib.gateway.mcp.gateway import run_gateway
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer

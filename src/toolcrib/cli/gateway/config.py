@@ -11,6 +11,7 @@ from toolcrib.cli.printing import format_count, json_option, print_json, sanitiz
 from toolcrib.config.fields import SettingField, list_settings
 from toolcrib.config.loader import CONFIG_VARIABLE, list_config_paths, load_config, require_config_path
 from toolcrib.config.server_entry import FOREIGN_SERVER_KEYS
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import (
     AccessProfile,
     ApiKeyEntry,
@@ -24,7 +25,6 @@ from toolcrib.config.settings import (
     LlmUpstreamConfig,
     ResultsConfig,
     SafetyConfig,
-    ServerConfig,
     ToolOverride,
     ToolSearchConfig,
 )

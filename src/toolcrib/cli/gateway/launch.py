@@ -12,7 +12,8 @@ import click
 
 from toolcrib.cli.printing import format_count, print_note
 from toolcrib.config.loader import find_config_path, list_config_paths, load_config
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from toolcrib.config.fields import (
     list_settings,
 )
 from toolcrib.config.server_entry import NOTED_KEYS, normalize_entry, read_server
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.errors import InvalidConfig
 
 _EDITOR_VARIABLE = re.compile(r"\$\{([^{}]*)\}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.gateway.mcp.admin.doctor import diagnose_server
 
 PYTHON = ServerConfig("old", command="python3", args=("-m", "old"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.watch import ConfigDifference
 from toolcrib.gateway.mcp.gateway import describe_change
 

@@ -21,7 +21,8 @@ from tests.gateway.mcp.harness import (
     upstreams,
     wait_until,
 )
-from toolcrib.config.settings import AccessProfile, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import AccessProfile
 from toolcrib.gateway.mcp.upstream import pool, stdio
 
 pytestmark = pytest.mark.anyio

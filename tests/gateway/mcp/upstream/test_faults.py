@@ -25,7 +25,7 @@ from tests.gateway.mcp.harness import (
     script_server,
     wait_until,
 )
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.core.tool_names import safe_name
 from toolcrib.gateway.mcp.admin.api import list_server_status
 from toolcrib.gateway.mcp.upstream import connection, health, stderr_log, stdio, supervisor

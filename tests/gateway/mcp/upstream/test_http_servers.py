@@ -29,7 +29,7 @@ from tests.gateway.mcp.harness import (
     part_text,
     serve_app,
 )
-from toolcrib.config.settings import ServerConfig as Configured
+from toolcrib.config.server_settings import ServerConfig as Configured
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream import connection as links
 from toolcrib.gateway.mcp.upstream import supervisor

@@ -28,7 +28,8 @@ from tests.gateway.mcp.harness import (
     wait_until,
 )
 from toolcrib.config.parser import parse_config
-from toolcrib.config.settings import AccessProfile, GatewayConfig, SafetyConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import AccessProfile, GatewayConfig, SafetyConfig
 from toolcrib.errors import InvalidStore
 from toolcrib.gateway.mcp import gateway as gateways
 from toolcrib.gateway.mcp.admin.api import list_problems, list_server_status

@@ -24,7 +24,8 @@ from mcp.shared.auth import OAuthClientInformationFull
 from tests.gateway.mcp.harness import build_config, call_text, connect_client, gateway, serve_app, wait_until
 from tests.gateway.mcp.oauth_server import AuthorizationServer, build_guarded_app
 from tests.gateway.serving import environment, write_json
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.store_paths import resolve_token_folder
 from toolcrib.errors import LoginFailed
 from toolcrib.gateway.mcp.admin.doctor import check_servers

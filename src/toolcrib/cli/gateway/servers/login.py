@@ -14,7 +14,8 @@ from toolcrib.cli.gateway.launch import config_option, configure_logging, requir
 from toolcrib.cli.printing import print_note
 from toolcrib.config.fields import find_nearest_name
 from toolcrib.config.loader import load_config, require_config_path
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.store_paths import resolve_store_url, resolve_token_folder
 from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.storage import open_store

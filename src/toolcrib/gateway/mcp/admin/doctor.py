@@ -13,7 +13,8 @@ import anyio
 import httpx2
 
 from toolcrib.config.checks import ConfigFinding, Severity
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.gateway.mcp.upstream.connection import is_inherited
 from toolcrib.gateway.mcp.upstream.login import fetch_ping_status

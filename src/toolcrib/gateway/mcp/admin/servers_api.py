@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import anyio
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.store_paths import resolve_token_folder
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.errors import InvalidConfig, InvalidStore, LoginFailed, RequestFailed

@@ -12,7 +12,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from toolcrib.config.settings import Instances
+from toolcrib.config.server_settings import Instances
 from toolcrib.gateway.mcp.upstream.sdk import (
     RequestContext,
     get_client_channel,

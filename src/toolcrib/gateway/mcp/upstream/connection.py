@@ -23,7 +23,7 @@ from mcp.client.subscriptions import listen
 from mcp.shared.exceptions import MCPError
 
 from toolcrib import __version__
-from toolcrib.config.settings import ServerConfig, Transport
+from toolcrib.config.server_settings import ServerConfig, Transport
 from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, EndlessMessage, RepairedStream
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile

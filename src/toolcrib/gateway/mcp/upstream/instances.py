@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import anyio
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 

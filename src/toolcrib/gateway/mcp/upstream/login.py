@@ -15,7 +15,7 @@ from mcp.client.auth import AuthorizationCodeResult, OAuthClientProvider, OAuthF
 from mcp.shared.auth import OAuthClientInformationFull, OAuthClientMetadata, OAuthToken
 from pydantic import AnyUrl, ValidationError
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.errors import LoginFailed
 from toolcrib.gateway.mcp.upstream.oauth_tokens import OAuthGrant
 from toolcrib.safety.hidden_text import escape_invisible

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import anyio
 import httpx2
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.errors import InvalidStore
 from toolcrib.files.atomic_write import write_file_atomically
 

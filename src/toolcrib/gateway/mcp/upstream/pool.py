@@ -16,7 +16,8 @@ from mcp_types import methods as mcp_methods
 from mcp_types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic import ValidationError
 
-from toolcrib.config.settings import GatewayConfig, ServerConfig
+from toolcrib.config.server_settings import ServerConfig
+from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.store_paths import resolve_log_folder, resolve_token_folder
 from toolcrib.config.watch import diff_configs
 from toolcrib.errors import ServerUnavailable

@@ -17,7 +17,7 @@ from mcp.client.subscriptions import SubscriptionLost, listen
 from mcp.shared.exceptions import MCPError
 from mcp_types import METHOD_NOT_FOUND, LoggingLevel
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.gateway.mcp.upstream.connection import UpstreamConnection
 
 MAX_SUBSCRIBED_URIS: Final = 1_000

@@ -24,7 +24,7 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp.shared.exceptions import MCPError
 from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
 
-from toolcrib.config.settings import ServerConfig
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.core import prompts
 from toolcrib.errors import InvalidStore, ServerUnavailable, ToolcribError
 from toolcrib.gateway.logs import Redactor

@@ -1,0 +1,81 @@
+"""One server of the configuration as a frozen dataclass, with defaults, ranges and descriptions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from toolcrib.config.fields import setting
+
+_MIB: Final = 1024 * 1024
+_GIB: Final = 1024 * _MIB
+_DAY: Final = 86_400.0
+_MILLION: Final = 1_000_000
+
+Transport = Literal["stdio", "http", "sse"]
+DeferTools = Literal["auto", "always", "never"]
+StartPolicy = Literal["eager", "lazy"]
+Instances = Literal["shared", "user", "session"]
+ProtocolChoice = Literal["auto", "legacy", "2026-07-28"]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerConfig:
+    """An MCP server whose tools are offered. Servers that come first in the file have priority."""
+
+    name: str
+    command: str = setting("", "The program to start, for a server on standard input and output.")
+    args: tuple[str, ...] = setting((), "The arguments of the program.", secret=True)
+    env: Mapping[str, str] = setting({}, "Environment variables for the program.", secret=True)
+    inherit_env: tuple[str, ...] | None = setting(
+        None,
+        "Names or patterns of the variables that the program inherits from the gateway, besides `PATH`, `HOME` and the "
+        "like; null for `inheritEnv` of `safety`.",
+    )
+    cwd: str | None = setting(None, "The working directory of the program.")
+    url: str = setting("", "The URL of a server on HTTP.", secret=True)
+    headers: Mapping[str, str] = setting({}, "HTTP headers to send with every request.", secret=True)
+    oauth_client_id: str = setting("", "The client id for `toolcrib login`, if the server does not allow registration.")
+    oauth_client_secret: str = setting("", "The secret of `oauthClientId`.", secret=True)
+    transport: Transport = setting(
+        "stdio", "The transport. The default for a server with a `url` is `http`.", key="type"
+    )
+    enabled: bool = setting(True, "Whether to use the server.")
+    alias: str = setting("", "A short name that replaces the server's name in tool names.")
+    defer_tools: DeferTools = setting(
+        "auto", "Whether to defer its tools until a search: as the mode does, always, or never."
+    )
+    start: StartPolicy = setting(
+        "eager", "Start the server with the gateway, or on the first call to one of its tools."
+    )
+    idle_seconds: float = setting(300.0, "Stop a lazy server after this idle time.", 1, _DAY)
+    instances: Instances = setting(
+        "shared",
+        "Whether all clients share one instance of the server, or each user or each client session gets its own. An "
+        "instance starts with its first call and stops after `idleSeconds`.",
+    )
+    max_instances: int = setting(
+        20, "The maximum number of instances; the one that was idle for longest is stopped.", 1, 1_000
+    )
+    connect_seconds: float = setting(30.0, "Timeout for starting and connecting.", 0.1, 3600)
+    call_seconds: float = setting(120.0, "Timeout of a call.", 0.1, _DAY)
+    answer_seconds: float = setting(
+        600.0,
+        "Timeout for a client to answer a request of the server during a call. The timeout of the "
+        "call is paused meanwhile.",
+        0.1,
+        _DAY,
+    )
+    max_result_bytes: int = setting(8 * _MIB, "A larger result is rejected.", 1024, _GIB)
+    result_budget_tokens: int | None = setting(
+        None, "`budgetTokens` of `results` for the tools of this server; null for the general one.", 0, _MILLION
+    )
+    protocol: ProtocolChoice = setting("auto", "The protocol revision to use; `auto` negotiates it.", key="era")
+    tools_allowed: tuple[str, ...] = setting(
+        (), "Offer only the tools that match one of these patterns; empty for all."
+    )
+    tools_blocked: tuple[str, ...] = setting((), "Do not offer the tools that match one of these patterns.")
+    imported_from: str = setting("", "The client and the file from which `toolcrib import` copied the server.")
+    # Why the server cannot be started, for example because of an unset variable.
+    problem: str = ""
