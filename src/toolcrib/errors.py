@@ -15,6 +15,7 @@
     │   ├── InvalidArguments … because its arguments do not match the schema
     │   ├── ToolDisabled     … because the tool is disabled
     │   ├── CallRefused      … because a hook refused it, or too many calls are running
+    │   │   └── QuotaExceeded … because its access profile has used its quota
     │   ├── CallTimeout      … because it took too long
     │   ├── ScriptFailed     … because the script of code mode failed
     │   └── ToolFailed       … because the function raised an exception, its `__cause__`
@@ -102,6 +103,14 @@ class ToolDisabled(CallError):
 
 class CallRefused(CallError):
     """A call was not started: a hook refused it, or too many calls are running."""
+
+
+class QuotaExceeded(CallRefused):
+    """An access profile has used its quota; a request may succeed after `retry_after_seconds`."""
+
+    def __init__(self, message: str, retry_after_seconds: int) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
 
 
 class CallTimeout(CallError):

@@ -15,7 +15,7 @@ import pytest
 from tests.gateway.server import RawResponse, connect, read_response, running_app, send_request
 from toolcrib.config.settings import ApiKey, HttpConfig
 from toolcrib.errors import InvalidConfig
-from toolcrib.gateway import http_protocol
+from toolcrib.gateway import http_server
 from toolcrib.gateway.auth import Authenticator, check_bind_address
 from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.gateway.middleware import SecurityMiddleware
@@ -376,13 +376,13 @@ def test_gateway_on_the_network_accepts_addresses_and_configured_hosts() -> None
 @pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"], ids=["nothing", "half"])
 @pytest.mark.parametrize("requests", [0, 1])
 def test_connection_with_slow_headers_is_closed(head: bytes, requests: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_protocol, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(http_server, "HEADER_SECONDS", 0.3)
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
 
-    with running_app(app, http=http_protocol.TimedHttpProtocol) as port, connect(port) as connection:
+    with running_app(app, http=http_server.TimedHttpProtocol) as port, connect(port) as connection:
         for _ in range(requests):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert b"204" in connection.recv(65_536)

@@ -92,6 +92,20 @@ class AccessProfile:
     record_content: bool | None = setting(
         None, "Whether the audit log has the arguments and results of calls; null for the setting of `audit`."
     )
+    calls_per_minute: int | None = setting(None, "The calls in a minute, of all clients; null for no limit.", 1, 10**9)
+    searches_per_minute: int | None = setting(
+        None, "The searches in a minute, of all clients; null for no limit.", 1, 10**9
+    )
+    max_concurrent_calls: int | None = setting(
+        None, "The calls that run at the same time, of all clients; null for no limit.", 1, _MILLION
+    )
+    result_bytes_per_minute: int | None = setting(
+        None,
+        "The bytes of results in a minute; null for no limit. The result that exceeds it is delivered, and later calls "
+        "are refused.",
+        1024,
+        10**12,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,6 +294,10 @@ class HttpConfig:
     requests_per_minute: int | None = setting(None, "The rate limit of each API key; null for no limit.", 1, _MILLION)
     max_sessions: int = setting(10_000, "The maximum number of open MCP sessions.", 1, _MILLION)
     session_idle_seconds: float = setting(1800.0, "Close an MCP session after this idle time.", 1, _DAY)
+    drain_seconds: float = setting(
+        0.0, "After SIGTERM, report for this time that the gateway is not ready, and accept requests meanwhile.", 0, 600
+    )
+    shutdown_seconds: float = setting(20.0, "When stopping, the time for the requests in flight.", 0, 3600)
     server_edits: EditSwitch = setting(
         "local",
         "Whether the console and `/api` may test and edit servers, which are programs on this machine: `local` only if "

@@ -20,6 +20,7 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import ANONYMOUS, Authenticator
 from toolcrib.gateway.browser_sessions import BrowserSessions
+from toolcrib.gateway.http_server import Drain, DrainMiddleware
 from toolcrib.gateway.keys import KeyRing
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
@@ -51,22 +52,24 @@ def build_http_app(
     *,
     pages: Sequence[BaseRoute] = (),
     sessions: BrowserSessions | None = None,
+    drain: Drain | None = None,
 ) -> SecurityMiddleware:
     """Return the application of `toolcrib serve`. Browsers need `pages`, the console's, and `sessions`."""
     metrics = MetricsRegistry()
-    recording = Recording(AuditLog(hub), KeyRing(hub))
+    recording = Recording(AuditLog(hub), KeyRing(hub), drain or Drain())
     # The keys change with the configuration, and at run time.
     auth = Authenticator(recording.keys.get_keys, sessions)
     login = LoginApi(sessions, auth.get_keys, recording.audit).routes() if sessions else []
-    app = build_unprotected_app(hub, metrics, on_started, [*login, *pages], recording)
+    app = DrainMiddleware(build_unprotected_app(hub, metrics, on_started, [*login, *pages], recording), recording.drain)
     return SecurityMiddleware(app, hub.config.http, auth, metrics=metrics)
 
 
 class Recording(NamedTuple):
-    """The audit log and the keys of an application."""
+    """The audit log, the keys and the shutdown of an application."""
 
     audit: AuditLog
     keys: KeyRing
+    drain: Drain
 
 
 def build_unprotected_app(
@@ -77,7 +80,7 @@ def build_unprotected_app(
     recording: Recording | None = None,
 ) -> ASGIApp:
     """Return the application without authentication and limits."""
-    recording = recording or Recording(AuditLog(hub), KeyRing(hub))
+    recording = recording or Recording(AuditLog(hub), KeyRing(hub), Drain())
     return _PrincipalMiddleware(_build_starlette_app(hub, metrics, on_started, pages, recording), recording.keys)
 
 
@@ -105,7 +108,7 @@ def _build_starlette_app(
     pages: Sequence[BaseRoute],
     recording: Recording,
 ) -> Starlette:
-    audit, keys = recording
+    audit, keys, drain = recording
     audit.before_flush.append(keys.flush)
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
@@ -131,6 +134,7 @@ def _build_starlette_app(
         async with run_gateway(hub, get_request_profile, on_started, audit) as router, _open(llm_gateway):
             endpoint = McpEndpoint(router, hub.config.http)
             routers.append(router)
+            drain.on_end_streams.append(router.end_streams)
             async with endpoint.run():
                 app.router.routes.extend(endpoint.routes())
                 yield
@@ -142,6 +146,11 @@ def _build_starlette_app(
         view = hub.get_view(getattr(principal, "profile", None))
         problems = await anyio.to_thread.run_sync(list_problems, routers[0], view)
         return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
+
+    async def ready(request: Request) -> JSONResponse:
+        starting = [name for name, error in routers[0].pool.unlisted_servers().items() if not error]
+        status = "draining" if drain.is_started else "starting" if starting else "ready"
+        return JSONResponse({"status": status}, 200 if status == "ready" else 503)
 
     async def prometheus(request: Request) -> Response:
         principal = request.scope.get("state", {}).get("principal")
@@ -162,6 +171,7 @@ def _build_starlette_app(
     add_llm_routes(api)
     routes: list[BaseRoute] = [
         Route("/health", health),
+        Route("/ready", ready),
         Route("/metrics", prometheus),
         Route("/openapi.json", openapi),
         *api.routes,

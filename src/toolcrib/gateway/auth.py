@@ -17,7 +17,7 @@ from toolcrib.gateway.hosts import is_loopback, is_wildcard_address
 MAX_KEY_CHARS: Final = 4096
 LOGIN_PATH: Final = "/api/login"
 # Monitoring and the login page need no key.
-PUBLIC_PATHS: Final = frozenset({"/health", "/login", LOGIN_PATH})
+PUBLIC_PATHS: Final = frozenset({"/health", "/ready", "/login", LOGIN_PATH})
 STATIC_PREFIX: Final = "/static/"
 # These APIs are for programs. A browser's cookie does not give access to them.
 _KEY_ONLY_PREFIXES: Final = ("/mcp", "/v1", "/openai")

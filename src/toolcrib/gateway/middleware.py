@@ -23,7 +23,7 @@ from toolcrib.gateway.auth import ANONYMOUS, Authenticator, Principal, check_bin
 from toolcrib.gateway.hosts import is_host_allowed, is_origin_allowed
 from toolcrib.gateway.logs import request_id
 from toolcrib.gateway.metrics import MetricsRegistry
-from toolcrib.gateway.rate_limit import RateLimiter
+from toolcrib.gateway.quotas import RateLimiter
 from toolcrib.safety.hidden_text import escape_invisible
 
 Message = MutableMapping[str, Any]
@@ -36,7 +36,7 @@ Headers = list[tuple[bytes, bytes]]
 BODY_TIMEOUT_SECONDS: Final = 300.0
 BODY_IDLE_TIMEOUT_SECONDS: Final = 30.0
 
-_ROUTE_PREFIX: Final = re.compile(r"/(?:mcp|v1/\w{1,40}|api|metrics|health)(?=/|$)")
+_ROUTE_PREFIX: Final = re.compile(r"/(?:mcp|v1/\w{1,40}|api|metrics|health|ready)(?=/|$)")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _HEADER_NAMES: Final = re.compile(rb"[A-Za-z0-9,\s_-]{1,2000}")
 _EXPOSED_HEADERS: Final = b"mcp-session-id, mcp-protocol-version, retry-after, x-request-id"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import signal
 import socket
 import sys
@@ -60,18 +61,18 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
     from toolcrib.console.pages import build_console_routes
     from toolcrib.gateway.app import build_http_app
     from toolcrib.gateway.browser_sessions import BrowserSessions
-    from toolcrib.gateway.http_protocol import TimedHttpProtocol
+    from toolcrib.gateway.http_server import Drain, DrainingServer, TimedHttpProtocol
     from toolcrib.hub.startup import open_hub
 
     hub = open_hub(config)
-    sessions = BrowserSessions()
+    sessions, drain = BrowserSessions(), Drain()
     try:
         on_started = _print_if_started if should_show_progress(verbose, json_log) else None
         settings = uvicorn.Config(
-            build_http_app(hub, on_started, pages=build_console_routes(), sessions=sessions),
+            build_http_app(hub, on_started, pages=build_console_routes(), sessions=sessions, drain=drain),
             log_config=None,
             access_log=False,
-            timeout_graceful_shutdown=5,
+            timeout_graceful_shutdown=math.ceil(config.http.shutdown_seconds),
             lifespan="on",
             http=TimedHttpProtocol,
         )
@@ -81,7 +82,7 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
             print_client_setup(config, port)
             # uvicorn sends itself the signal again after the shutdown, which would skip the rest.
             signal.signal(signal.SIGTERM, _exit_on_signal)
-            uvicorn.Server(settings).run(sockets=[listener])
+            DrainingServer(settings, drain, notice_seconds=config.http.drain_seconds).run(sockets=[listener])
     finally:
         hub.close()
 

@@ -92,6 +92,7 @@ class ClientScriptHost:
 
     async def search(self, query: str, limit: int) -> list[dict[str, Any]]:
         """Return tools for a query, each with its stub."""
+        self.caller.quotas.count_search(self.view.profile)
         limit = min(max(limit if isinstance(limit, int) else 1, 1), MAX_LIMIT)
         try:
             result = await anyio.to_thread.run_sync(self.view.search, str(query), limit, Where())

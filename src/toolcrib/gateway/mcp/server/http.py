@@ -27,7 +27,7 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
-from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.gateway.mcp.server.router import QUOTA_EXCEEDED_CODE, McpRouter
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext
 
 PROFILE_SCOPE_KEY: Final = "toolcrib.profile"
@@ -177,6 +177,10 @@ async def _handle_single_request(
 
 
 def _build_response(messages: list[dict[str, Any]], request: Request) -> Response:
+    error = messages[-1].get("error")
+    if error and error["code"] == QUOTA_EXCEEDED_CODE:
+        headers = {"retry-after": str(error["data"]["retryAfterSeconds"])}
+        return Response(_encode_json(messages[-1]), 429, headers, "application/json")
     if len(messages) == 1 or _EVENT_STREAM not in request.headers.get("accept", ""):
         return Response(_encode_json(messages[-1]), media_type="application/json")
     events = b"".join(b"data: %b\n\n" % _encode_json(message) for message in messages)

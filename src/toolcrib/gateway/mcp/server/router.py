@@ -31,7 +31,7 @@ from mcp_types import methods as _methods
 from pydantic import BaseModel
 
 from toolcrib import __version__
-from toolcrib.errors import RequestFailed, UnknownProfile
+from toolcrib.errors import QuotaExceeded, RequestFailed, UnknownProfile
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.server.activity import ActivityRecorder
 from toolcrib.gateway.mcp.server.client import ConnectedClient, get_session_state
@@ -48,6 +48,8 @@ INTERNAL_ERROR_TEXT: Final = "the gateway failed to handle this request; its log
 # A client that does not accept a notification within this time no longer reads.
 NOTIFY_TIMEOUT_SECONDS: Final = 5.0
 MAX_PENDING_NOTIFICATIONS: Final = 16
+# The code of JSON-RPC servers for a limit that is exceeded.
+QUOTA_EXCEEDED_CODE: Final = -32005
 SERVER_INFO: Final = {"name": "toolcrib", "version": __version__}
 _LIST_CHANGES: Final[Mapping[str, ServerEvent]] = {
     "notifications/tools/list_changed": ToolsListChanged(),
@@ -119,6 +121,11 @@ class McpRouter:
         """The number of clients that are connected by a handshake."""
         return len(self.connections)
 
+    def end_streams(self) -> None:
+        """End the change streams of stateless clients. They listen again, at another replica if there is one."""
+        for listener in self._listeners.values():
+            listener.close()
+
     async def notify_tools_changed(self) -> None:
         """Notify every client that its tool list may have changed."""
         await self._notify_clients("notifications/tools/list_changed", None, lambda profile: True)
@@ -174,6 +181,10 @@ class McpRouter:
             client = ConnectedClient(ctx, profile)
             started = time.perf_counter()
             handler_result = await handler(client, params)
+        except QuotaExceeded as error:
+            self.activity.record_refusal(client, params, error)
+            data = {"retryAfterSeconds": error.retry_after_seconds}
+            raise MCPError(QUOTA_EXCEEDED_CODE, str(error), data) from None
         except (UnknownProfile, RequestFailed) as error:
             if ctx.method == "tools/call":
                 self.activity.record_refusal(ConnectedClient(ctx, profile), params, error)

@@ -16,6 +16,7 @@ from toolcrib.gateway.mcp.server.large_results import LargeResults
 from toolcrib.gateway.mcp.server.meta_tools import render_unlisted_servers, text_result
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.gateway.quotas import ProfileQuotas
 from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView, DisclosureMode
@@ -32,8 +33,9 @@ class ValidCall(NamedTuple):
 class ToolCaller:
     """Runs the calls of clients."""
 
-    def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge) -> None:
+    def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge, quotas: ProfileQuotas) -> None:
         self._hub = hub
+        self.quotas = quotas
         self._pool = pool
         self._bridge = bridge
         self.large_results = LargeResults(hub)
@@ -77,7 +79,7 @@ class ToolCaller:
         return ValidCall(view.entries[task.tool.id], task.arguments)
 
     async def forward(self, client: ConnectedClient, call: ValidCall, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Send a call to its server and return the result."""
+        """Send a call to its server and return the result; raise `QuotaExceeded` over the quotas of the profile."""
         entry = call.entry
         server = self._pool.servers.get(entry.server)
         if server is None:
@@ -86,14 +88,17 @@ class ToolCaller:
             {**params, "name": entry.remote_name, "arguments": entry.prepare_arguments(call.arguments)}
         )
         may_repeat = entry.tool.read_only or entry.tool.annotations.get("idempotentHint") is True
+        profile = self._hub.get_view(client.profile).profile
         started = time.monotonic()
         try:
-            result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
+            with self.quotas.track_call(profile):
+                result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
         except ServerUnavailable as error:
             self._hub.record_call(entry.name, False, time.monotonic() - started)
             return text_result(str(error), is_error=True)
         succeeded = result.get("isError") is not True
         self._hub.record_call(entry.name, succeeded, time.monotonic() - started)
+        self.quotas.add_result(profile, result)
         return result
 
     def get_unlisted(self, view: AccessView) -> dict[str, str]:

@@ -37,6 +37,7 @@ from toolcrib.gateway.mcp.server.meta_tools import (
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.server.tool_calls import ToolCaller
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.gateway.quotas import ProfileQuotas
 from toolcrib.hub.directory import GATEWAY_TOOL_NAMES, DirectoryEntry, format_tool_count
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView, DisclosureMode
@@ -49,6 +50,7 @@ from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT, MAX_SUGGESTIONS, ren
 DEFAULT_LISTED_TOOLS: Final = 10
 MAX_LISTED_TOOLS: Final = 200
 MAX_DESCRIBED_TOOLS: Final = 50
+SEARCH_TOOL_NAMES: Final = frozenset({prompts.SEARCH_NAME, mcproxy.SEARCH_TOOL_NAME})
 # From the weakest to the strongest; a stronger one may call everything that a weaker one may.
 _CALL_NAMES: Final = (prompts.CALL_NAME, *prompts.RISK_CALL_NAMES.values())
 _log = logging.getLogger(__name__)
@@ -60,7 +62,8 @@ class ToolHandlers:
     def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge, record: RecordCall) -> None:
         self._hub = hub
         self._pool = pool
-        self._caller = ToolCaller(hub, pool, bridge)
+        self.quotas = ProfileQuotas()
+        self._caller = ToolCaller(hub, pool, bridge, self.quotas)
         self.code_mode = CodeMode(hub, self._caller, record)
 
     @property
@@ -122,6 +125,8 @@ class ToolHandlers:
         name, arguments = params["name"], params.get("arguments") or {}
         if name == mcproxy.SEARCH_TOOL_NAME and not isinstance(arguments.get("query"), str):
             raise RequestFailed(mcproxy.QUERY_MISSING)
+        if name in SEARCH_TOOL_NAMES:
+            self.quotas.count_search(view.profile)
         try:
             if name == mcproxy.SEARCH_TOOL_NAME:
                 return await self.search_dynamic(client, view, mode, arguments["query"])

@@ -1,0 +1,161 @@
+"""The HTTP server: a time limit for headers, and a shutdown that loses no request.
+
+Without the time limit, a client that sends its headers slowly could keep a connection open forever.
+
+After SIGTERM a gateway first reports that it is not ready, so that a proxy sends new requests elsewhere.
+Then it stops accepting connections, ends the streams that have no end, and finishes the requests in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from types import FrameType
+from typing import Any, Final
+
+import anyio
+import uvicorn
+from sse_starlette.sse import AppStatus
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Message, Receive, Send], Awaitable[None]]
+
+# From the first byte of a connection or of a request to the end of its headers.
+HEADER_SECONDS: Final = 15.0
+
+_Protocol: Any = AutoHTTPProtocol
+
+
+class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
+    """Closes a connection whose headers take too long."""
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        """Start the time limit of the first request."""
+        super().connection_made(transport)
+        self._start_timer()
+
+    def data_received(self, data: bytes) -> None:
+        """Start the time limit of a further request, or stop it at the end of the headers."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._stop_timer()
+        elif self._timer is None:
+            self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop the time limit."""
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def _start_timer(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(HEADER_SECONDS, self.transport.close)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Drain:
+    """The state of a shutdown: whether one has begun, and when streams without an end are ended."""
+
+    def __init__(self) -> None:
+        self.is_started = False
+        self._streams_ended = anyio.Event()
+        # Called when the streams are ended.
+        self.on_end_streams: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """Report from now on that the gateway is not ready."""
+        self.is_started = True
+
+    def end_streams(self) -> None:
+        """End the streams that have no end of their own."""
+        self.start()
+        self._streams_ended.set()
+        for end in self.on_end_streams:
+            end()
+
+    def wrap_receive(self, receive: Receive) -> Receive:
+        """Return a receive function that reports a disconnect when the streams are ended."""
+
+        async def receive_or_end() -> Message:
+            message: Message = {"type": "http.disconnect"}
+
+            async def receive_message() -> None:
+                nonlocal message
+                message = await receive()
+                tasks.cancel_scope.cancel()
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(receive_message)
+                await self._streams_ended.wait()
+                tasks.cancel_scope.cancel()
+            return message
+
+        return receive_or_end
+
+
+class DrainMiddleware:
+    """An ASGI application that ends the streams and the connections of another one during a shutdown."""
+
+    def __init__(self, app: App, drain: Drain) -> None:
+        self._app = app
+        self._drain = drain
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_and_close(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._drain.is_started:
+                # The proxy has to open a new connection, which another replica accepts.
+                headers = [*message.get("headers", ()), (b"connection", b"close")]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        # Only streams without an end are read with GET.
+        receive = self._drain.wrap_receive(receive) if scope["method"] == "GET" else receive
+        await self._app(scope, receive, send_and_close)
+
+
+class DrainingServer(uvicorn.Server):
+    """An HTTP server that drains on SIGTERM; SIGINT and a second SIGTERM skip the notice to the proxy."""
+
+    def __init__(self, config: uvicorn.Config, drain: Drain, *, notice_seconds: float) -> None:
+        super().__init__(config)
+        # The library for event streams would cut off every stream at the first signal.
+        AppStatus.enable_automatic_graceful_drain = False
+        self._drain = drain
+        self._notice_seconds = notice_seconds
+        self._stop_at: float | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Start to drain, or stop if the server drains already."""
+        if sig == signal.SIGTERM and self._notice_seconds and self._stop_at is None:
+            self._captured_signals.append(sig)
+            self._stop_at = time.monotonic() + self._notice_seconds
+        else:
+            super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Return whether the server stops now."""
+        if self._stop_at is not None:
+            self._drain.start()
+            self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop accepting connections and finish the requests in flight."""
+        self._drain.end_streams()
+        await super().shutdown(sockets)

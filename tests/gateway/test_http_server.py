@@ -1,0 +1,103 @@
+"""A gateway that is stopped reports it, finishes the requests in flight, ends open streams and exits with 0."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import IncompleteRead
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.gateway.serving import COMMAND, GatewayProcess, environment, server_entry, wait_until, write_json
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM")
+
+HELLO = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}},
+}
+
+
+@contextmanager
+def started(folder: Path, **http: Any) -> Iterator[tuple[subprocess.Popen[str], GatewayProcess]]:
+    """Run a gateway that the test itself stops."""
+    servers = {"one": server_entry("echo", "pause")}
+    write_json(folder / "toolcrib.json", {"mcpServers": servers, "http": http, "store": "sqlite:///t.db"})
+    log = folder / "stderr.log"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            [*COMMAND, "serve", "--port", "0"],
+            cwd=folder,
+            env=environment(),
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+        )
+        assert process.stdout
+        try:
+            lines = iter(process.stdout.readline, "")
+            url = next(line.split()[2].removesuffix("/mcp.") for line in lines if line.startswith("MCP server: "))
+            served = GatewayProcess(url, "", log)
+            wait_until(lambda: _get_status(served, "/ready") == 200)
+            yield process, served
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+
+
+def _get_status(served: GatewayProcess, path: str) -> int:
+    try:
+        return served.request(path).status
+    except OSError:
+        return 0
+
+
+def test_requests_in_flight_end_with_their_result(tmp_path: Path) -> None:
+    with started(tmp_path) as (process, served):
+        session = {"mcp_session_id": served.request("/mcp", "", HELLO).headers["mcp-session-id"]}
+        call = {"name": "one___pause", "arguments": {"seconds": 2}}
+        replies: list[str] = []
+        request = {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": call}
+        thread = threading.Thread(target=lambda: replies.append(served.request("/mcp", "", request, **session).text))
+        thread.start()
+        wait_until(lambda: served.servers()["one"]["state"] == "in use")
+        process.send_signal(signal.SIGTERM)
+        thread.join(60)
+        assert process.wait(60) == 0
+    (reply,) = replies
+    events = [json.loads(line.removeprefix("data: ")) for line in reply.splitlines() if line.startswith("data: {")]
+    assert events[-1]["result"]["content"][0]["text"] == "rested"
+
+
+def test_an_open_stream_does_not_delay_the_end(tmp_path: Path) -> None:
+    with started(tmp_path, shutdownSeconds=300) as (process, served):
+        session = served.request("/mcp", "", HELLO).headers["mcp-session-id"]
+        headers = {"Accept": "text/event-stream", "Mcp-Session-Id": session}
+        with urllib.request.urlopen(urllib.request.Request(f"{served.url}/mcp", headers=headers), timeout=60) as stream:
+            process.send_signal(signal.SIGTERM)
+            with suppress(IncompleteRead):
+                stream.read()
+        assert process.wait(60) == 0
+
+
+def test_a_gateway_that_drains_is_not_ready_and_still_serves(tmp_path: Path) -> None:
+    with started(tmp_path, drainSeconds=600) as (process, served):
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: served.request("/ready").status == 503)
+        assert served.request("/ready").json == {"status": "draining"}
+        listed = served.request("/mcp", "", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
+        assert listed.status == 200
+        assert listed.headers["connection"] == "close"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
