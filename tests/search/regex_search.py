@@ -7,8 +7,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from toolcrib import Catalog, Tool
+from toolcrib.search.pattern import compile_pattern
 from toolcrib.search.query.parser import ParsedQuery
-from toolcrib.search.regex import RegexIndex, RegexRanker, compile_pattern
+from toolcrib.search.regex import RegexIndex, RegexRanker
 
 
 def frozen_clock() -> float:

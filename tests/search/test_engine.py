@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from toolcrib import Catalog, SearchEngine, SearchResult, Tool, ToolcribError, Where
 from toolcrib.errors import InvalidConfig, InvalidLimit, InvalidQuery, QueryTooLong, UnknownTool
-from toolcrib.search.engine import MAX_QUERY_CHARS, RANKERS
+from toolcrib.search.engine import RANKERS
 from toolcrib.search.lexical.postings import EMPTY_POSTING
 from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.query.expression import MAX_QUERY_CHARS
 from toolcrib.search.ranker import MatchReason, Ranking
 
 # The modes without an encoder: these tests are about the engine, not about a ranker.

@@ -23,6 +23,7 @@ from toolcrib.search.lexical.fuzzy import FuzzyRanker
 from toolcrib.search.lexical.keyword import KeywordRanker
 from toolcrib.search.lexical.prefix import PrefixRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.search.query.expression import MAX_QUERY_CHARS
 from toolcrib.search.query.parser import has_words, parse_query
 from toolcrib.search.ranker import Candidate, Index, MatchReason, Note, Ranker, Ranking, SimilarityIndex, warm_up_index
 from toolcrib.search.regex import RegexRanker
@@ -36,7 +37,6 @@ from toolcrib.search.results import (
     group_hits,
 )
 
-MAX_QUERY_CHARS: Final = 4_000
 MAX_LIMIT: Final = 10_000
 MAX_QUERIES: Final = 20
 # Tools of two servers that are this similar are duplicates.

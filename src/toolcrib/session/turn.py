@@ -25,7 +25,8 @@ from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidConfig, InvalidQuery, InvalidSchema
-from toolcrib.search.engine import MAX_QUERY_CHARS, SearchEngine
+from toolcrib.search.engine import SearchEngine
+from toolcrib.search.query.expression import MAX_QUERY_CHARS
 from toolcrib.search.results import Hit, SearchResult, find_uncovered
 from toolcrib.session.disclosure import DisclosurePlan
 from toolcrib.session.search_arguments import parse_found_names, parse_limit, parse_queries

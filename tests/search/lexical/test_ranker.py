@@ -5,7 +5,7 @@ import pytest
 from toolcrib import Catalog, Tool
 from toolcrib.errors import InvalidQuery
 from toolcrib.search.lexical.fields import MAX_FIELD_TERMS
-from toolcrib.search.lexical.ranker import _MAX_RESOLVED, LexicalIndex, LexicalRanker
+from toolcrib.search.lexical.ranker import MAX_CACHED_MATCHES, MAX_RESOLVED_QUERIES, LexicalIndex, LexicalRanker
 from toolcrib.search.query.expression import PhraseNode, WordNode
 from toolcrib.search.query.parser import ParsedQuery
 
@@ -238,11 +238,11 @@ def test_phrase_of_stop_words_or_longer_than_the_text_finds_nothing() -> None:
 
 
 def test_cached_matches_are_bounded_and_correct(office: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.search.lexical.ranker._MAX_CACHED_MATCHES", 2)
+    monkeypatch.setattr("toolcrib.search.lexical.ranker.MAX_CACHED_MATCHES", 2)
     index = LexicalRanker().fit(office)
     for query in ("email message invoice refund weather", "email", "refund", "email"):
         assert _find(index, query) == _find(LexicalRanker().fit(office), query)
-        assert len(index._matches) <= 2
+        assert 0 < index.cached_entries <= 2
 
 
 @pytest.mark.parametrize("query", ["™*", "㎐*", "a-\u0301*", '"Ⓐ Ⓐ"*', "-\u0301*", "😀*"])
@@ -264,7 +264,7 @@ def test_terms_of_removed_tools_are_discarded_eventually() -> None:
         words = " ".join(f"w{n}" for n in range(number, number + 1_500))
         catalog = catalog.with_tools([Tool("x", words)])
         index = index.with_catalog(catalog)
-    assert len(index._analyzer.vocabulary) < 15_000
+    assert index.vocabulary_size < 15_000
     assert _find(index, "w29999") == ["x"]
 
 
@@ -275,9 +275,9 @@ def test_shared_server_description_finds_all_its_tools() -> None:
 
 def test_resolved_queries_are_bounded() -> None:
     index = LexicalRanker().fit(Catalog([Tool("send_email"), Tool("read_email")]))
-    for number in range(2 * _MAX_RESOLVED + 1):
+    for number in range(2 * MAX_RESOLVED_QUERIES + MAX_CACHED_MATCHES):
         assert len(index.rank(ParsedQuery(f"email NOT word{number}")).slots) == 2
-    assert 0 < len(index._resolved) <= _MAX_RESOLVED
+    assert 0 < index.cached_entries <= MAX_RESOLVED_QUERIES + MAX_CACHED_MATCHES
 
 
 def test_mentions_of_a_name_are_rated_by_field() -> None:

@@ -49,6 +49,11 @@ class NameIndex:
     _slots: Slots
     _changed: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
+    @property
+    def changed_names(self) -> int:
+        """The number of names that were added since the index was fitted."""
+        return sum(map(len, self._changed.values()))
+
     @classmethod
     def fit(cls, catalog: Catalog) -> NameIndex:
         """Return an index of a catalog."""

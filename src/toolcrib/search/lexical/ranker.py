@@ -49,10 +49,10 @@ _MENTION_RATINGS: Final = {
 # A longer phrase is a quoted sentence, not a request for an exact match.
 _MAX_PHRASE_WORDS: Final = 6
 # Limits of the cache of term matches: entries, and slots per entry.
-_MAX_CACHED_MATCHES: Final = 1_000
+MAX_CACHED_MATCHES: Final = 1_000
 _MAX_CACHED_SLOTS: Final = 2_000
 # Resolved expressions are cached, because the ranking and the reasons both need them.
-_MAX_RESOLVED: Final = 100
+MAX_RESOLVED_QUERIES: Final = 100
 # How many terms of removed tools the vocabulary may contain before the index is fitted again.
 _MAX_STALE_TERMS: Final = 10_000
 # How many tools are searched for a phrase at a time; limits the memory of a search.
@@ -117,6 +117,16 @@ class LexicalIndex:
     _fitted_terms: int
     _matches: dict[TermKey, LeafMatch] = dataclasses.field(default_factory=dict)
     _resolved: dict[QueryNode, QueryNode | str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def cached_entries(self) -> int:
+        """The number of matches and resolved queries in the caches."""
+        return len(self._matches) + len(self._resolved)
+
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of terms, including those of tools that were removed."""
+        return len(self._analyzer.vocabulary)
 
     def rank(self, query: ParsedQuery) -> Ranking:
         """Return every tool that matches."""
@@ -238,7 +248,7 @@ class LexicalIndex:
             return query.text, ()
         node = self._resolved.get(query.operators)
         if node is None:
-            if len(self._resolved) >= _MAX_RESOLVED:
+            if len(self._resolved) >= MAX_RESOLVED_QUERIES:
                 self._resolved.clear()
             node = self._resolved[query.operators] = self._resolve_node(query.operators)
         return node, tuple(map(Note, query.notes))
@@ -335,7 +345,7 @@ class LexicalIndex:
         idf = self._term_idf(term, len(slots))
         match = LeafMatch(Posting(slots, impacts * idf), idf)
         if len(slots) <= _MAX_CACHED_SLOTS:
-            if len(self._matches) >= _MAX_CACHED_MATCHES:
+            if len(self._matches) >= MAX_CACHED_MATCHES:
                 self._matches.clear()
             self._matches[key] = match
         return match

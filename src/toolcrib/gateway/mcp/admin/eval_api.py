@@ -11,7 +11,7 @@ from toolcrib.errors import InvalidQuery, UnknownTool
 from toolcrib.evaluation.eval_set import EvalQuery, build_targets
 from toolcrib.evaluation.runner import METRIC_NAMES, EvalResult, run_queries
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
-from toolcrib.search.engine import MAX_QUERY_CHARS
+from toolcrib.search.query.expression import MAX_QUERY_CHARS
 from toolcrib.storage.definitions import SavedQuery
 
 MAX_TOOLS_PER_TEST: Final = 50

@@ -12,7 +12,7 @@ from jsonpath.function_extensions import ExpressionType, FilterFunction
 
 from toolcrib.errors import InvalidQuery, SearchTimeout
 from toolcrib.gateway.mcp.results.document import join_path
-from toolcrib.search.regex import compile_pattern
+from toolcrib.search.pattern import compile_pattern
 
 BUDGET_SECONDS: Final = 2.0
 MAX_PATH_CHARS: Final = 500
