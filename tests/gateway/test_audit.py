@@ -20,11 +20,12 @@ from toolcrib.gateway.time_series import OTHER_CLIENTS, SeriesCounter, build_poi
 from toolcrib.hub.hub import Hub
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.storage.audit import AuditFilter, AuditRow
-from toolcrib.storage.sqlite import SqliteStore
+from toolcrib.storage.sqlite.database import SqliteDatabase
+from toolcrib.storage.store import Store
 from toolcrib.storage.time_series import SeriesAmount
 
 
-class FailingStore(SqliteStore):
+class FailingStore(Store):
     """A store whose disk can be full."""
 
     is_full = False
@@ -38,7 +39,7 @@ class FailingStore(SqliteStore):
 def open_hub(path: Path | None = None, **settings: Any) -> Hub:
     server = ServerConfig("git", command="git", env={"GIT_TOKEN": "a-very-private-token"})
     config = GatewayConfig(servers={"git": server}, audit=AuditConfig(**settings), path=path)
-    return Hub(config, FailingStore(":memory:"), {"lexical": LexicalRanker()})
+    return Hub(config, FailingStore(SqliteDatabase(":memory:")), {"lexical": LexicalRanker()})
 
 
 @pytest.fixture

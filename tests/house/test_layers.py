@@ -53,7 +53,7 @@ CASES = [
         "The LLM APIs are independent",
     ),
     ("search/lexical/terms.py", "import toolcrib.search.lexical.ranker", "No import cycles"),
-    ("storage/store.py", "import toolcrib.storage.sqlite", "No import cycles"),
+    ("storage/sql_database.py", "import toolcrib.storage.store", "No import cycles"),
     ("agent/openai_chat.py", "import toolcrib.agent.anthropic", "Agent providers are independent"),
     ("frameworks/langchain.py", "import toolcrib.frameworks.langgraph", "Frameworks are independent"),
     ("profiles/shipit.py", "import toolcrib.profiles.everruns", "Profiles are independent"),

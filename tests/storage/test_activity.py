@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,14 +18,6 @@ from toolcrib.storage.store import Store
 from toolcrib.storage.time_series import SeriesAmount
 
 DAY = 86_400.0
-
-
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    url = "sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path / 'toolcrib.db'}"
-    opened = open_store(url)
-    yield opened
-    opened.close()
 
 
 def test_audit_rows_are_returned_unchanged_and_newest_first(store: Store) -> None:

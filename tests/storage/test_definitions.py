@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from toolcrib.errors import InvalidStore
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage import definitions, open_store
+from toolcrib.storage import definitions
 from toolcrib.storage.definitions import SavedQuery
 from toolcrib.storage.store import Store
 
 FIRST, SECOND, THIRD = ({"name": "send", "description": text} for text in ("one", "two", "three"))
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    opened = open_store("sqlite://")
-    yield opened
-    opened.close()
 
 
 def test_replaced_definitions_are_kept(store: Store) -> None:

@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from threading import Thread
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import llm_usage, open_store, results
 from toolcrib.storage.llm_usage import LlmUsage
+from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
-from toolcrib.storage.store import ServerManifest, Store, ToolUsage, ToolUsageTotal
+from toolcrib.storage.store import Store
+from toolcrib.storage.tool_usage import ToolUsage, ToolUsageTotal
 
 DEFINITION = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
 CHANGED = {**DEFINITION, "description": "Send a mail to us."}
 QUARANTINED = Pin("send", "first", DEFINITION, "changed", 1.0, CHANGED, "second")
-
-
-@pytest.fixture(params=["file", "memory"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    url = "sqlite://" if request.param == "memory" else f"sqlite:///{tmp_path / 'toolcrib.db'}"
-    opened = open_store(url)
-    yield opened
-    opened.close()
 
 
 def test_manifest_is_returned_verbatim_and_in_order(store: Store) -> None:
@@ -51,15 +44,13 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.dictionaries(st.text(), json_values, max_size=4), max_size=4))
-def test_any_definition_is_returned_unchanged(tools: list[dict[str, Any]]) -> None:
-    store = open_store("sqlite://")
+def test_any_definition_is_returned_unchanged(store: Store, tools: list[dict[str, Any]]) -> None:
     store.put_manifest("s", ServerManifest("s", "id", tuple(tools)))
     stored = store.get_manifest("s")
     assert stored
     assert list(stored.tools) == tools
-    store.close()
 
 
 def test_forgotten_server_has_no_manifest_and_no_pins(store: Store) -> None:
@@ -132,9 +123,9 @@ def test_counters_add_up(store: Store) -> None:
 
 
 def test_tables_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("MAX_USED_TOOLS", "MAX_COUNTERS", "MAX_SERVERS"):
-        monkeypatch.setattr(f"toolcrib.storage.sqlite.{name}", 10)
-    monkeypatch.setattr("toolcrib.storage.sqlite.PRUNE_INTERVAL", 5)
+    for name in ("tool_usage.MAX_USED_TOOLS", "tool_usage.MAX_COUNTERS", "manifests.MAX_SERVERS"):
+        monkeypatch.setattr(f"toolcrib.storage.{name}", 10)
+    monkeypatch.setattr("toolcrib.storage.store.PRUNE_INTERVAL", 5)
     for number in range(40):
         store.record_calls([ToolUsage(f"tool {number}", True, 0.0, float(number))])
         store.put_manifest(f"{number}", ServerManifest(f"{number}", "id", seen_at=float(number)))
@@ -148,7 +139,7 @@ def test_tables_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_pins_of_a_server_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.storage.sqlite.MAX_PINS_PER_SERVER", 3)
+    monkeypatch.setattr("toolcrib.storage.pins.MAX_PINS_PER_SERVER", 3)
     pins = [Pin(f"tool {number}", "print", {}) for number in range(4)]
     store.put_pins("other", pins[:3])
     store.put_pins("mail", pins[:3])
@@ -164,7 +155,7 @@ def test_pins_of_a_server_are_limited(store: Store, monkeypatch: pytest.MonkeyPa
 def test_unstorable_manifest_is_rejected(
     store: Store, monkeypatch: pytest.MonkeyPatch, info: dict[str, Any], message: str
 ) -> None:
-    monkeypatch.setattr("toolcrib.storage.sqlite.MAX_VALUE_BYTES", 100)
+    monkeypatch.setattr("toolcrib.storage.manifests.MAX_VALUE_BYTES", 100)
     with pytest.raises(InvalidStore, match=message):
         store.put_manifest("mail", ServerManifest("mail", "id", info=info))
     assert store.list_manifests() == {}
@@ -203,7 +194,7 @@ def test_threads_can_share_a_store(store: Store) -> None:
     ("url", "message"),
     [
         ("toolcrib.db", "use sqlite:///toolcrib.db"),
-        ("postgres://host/db", "'postgres' is not supported"),
+        ("mysql://host/db", "'mysql' is not supported; use sqlite.* or postgresql://"),
         ("sqlite://toolcrib.db", "three slashes"),
         ("sqlite:///", "three slashes"),
     ],

@@ -38,7 +38,7 @@ from toolcrib.config.settings import (
 )
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import JsonPath
-from toolcrib.files.sqlite_file import path_from_url
+from toolcrib.files.store_url import check_store_url
 
 MAX_SERVERS = 1000
 MAX_PROFILES = 1000
@@ -263,7 +263,7 @@ def _read_store(root: ConfigSection) -> dict[str, Any]:
     settings = ConfigSection((), members, root.environment).read_settings(GatewayConfig)
     if "store" in settings:
         try:
-            path_from_url(settings["store"])
+            check_store_url(settings["store"])
         except InvalidConfig as error:
             raise InvalidSetting(("store",), str(error)) from error
     return settings

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from toolcrib.errors import InvalidConfig, ToolcribError
+from toolcrib.errors import ToolcribError
 
 IN_MEMORY: Final = ":memory:"
 LOCK_TIMEOUT_SECONDS: Final = 10.0
@@ -60,23 +60,6 @@ class SqliteFileType:
             f"the file cannot be opened or written ({text}); "
             "check that its folder exists and that you may write to both"
         )
-
-
-def path_from_url(url: str) -> str:
-    """Return the path of a `sqlite://` URL, or `IN_MEMORY`.
-
-    Error messages do not quote the URL, which may contain a password.
-    """
-    scheme, separator, path = url.partition("://")
-    if not separator:
-        raise InvalidConfig("is not a URL; for a file use sqlite:///toolcrib.db")
-    if scheme != "sqlite":
-        raise InvalidConfig(f"{scheme!r:.60} is not supported; use sqlite:///toolcrib.db")
-    if path in ("", f"/{IN_MEMORY}"):
-        return IN_MEMORY
-    if not path.startswith("/") or path == "/":
-        raise InvalidConfig("a path needs three slashes; use sqlite:///toolcrib.db")
-    return str(Path(path[1:]).expanduser())
 
 
 def is_corruption_error(error: Exception) -> bool:

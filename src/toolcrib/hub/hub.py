@@ -36,7 +36,10 @@ from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.lexical.fields import TOOL_FIELDS
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
-from toolcrib.storage.store import MAX_PINS_PER_SERVER, ServerManifest, Store, ToolUsage
+from toolcrib.storage.manifests import ServerManifest
+from toolcrib.storage.pins import MAX_PINS_PER_SERVER
+from toolcrib.storage.store import Store
+from toolcrib.storage.tool_usage import ToolUsage
 
 FULL_ACCESS: Final = AccessProfile("")
 # Calls and counters are buffered until `flush`, so that requests do not wait for the disk.

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from toolcrib.errors import InvalidStore
+from toolcrib.storage.sql_database import SqlConnection
 
 MAX_STORED_KEYS: Final = 10_000
 MAX_STORED_PROFILES: Final = 1_000
 
 _ADD_USE: Final = (
     "INSERT INTO key_usage (hash, requests, last_used) VALUES (?, ?, ?) ON CONFLICT (hash) DO UPDATE SET "
-    "requests = requests + excluded.requests, last_used = max(last_used, excluded.last_used)"
+    "requests = key_usage.requests + excluded.requests, "
+    "last_used = CASE WHEN key_usage.last_used > excluded.last_used THEN key_usage.last_used ELSE excluded.last_used END"
 )
 
 
@@ -40,7 +41,7 @@ class KeyUsage:
     last_used: float
 
 
-def write_key(connection: sqlite3.Connection, key: StoredKey) -> None:
+def write_key(connection: SqlConnection, key: StoredKey) -> None:
     """Store a key."""
     if connection.execute("SELECT count(*) FROM api_keys").fetchone()[0] >= MAX_STORED_KEYS:
         raise InvalidStore(f"there are {MAX_STORED_KEYS:,} keys, which is the limit; revoke one first")
@@ -50,21 +51,21 @@ def write_key(connection: sqlite3.Connection, key: StoredKey) -> None:
     )
 
 
-def read_keys(connection: sqlite3.Connection) -> list[StoredKey]:
+def read_keys(connection: SqlConnection) -> list[StoredKey]:
     """Return all keys, the oldest first."""
     query = "SELECT id, hash, name, profile, created_at, created_by FROM api_keys ORDER BY created_at, id"
     return [StoredKey(*row) for row in connection.execute(query)]
 
 
-def delete_key(connection: sqlite3.Connection, id: str) -> bool:
+def delete_key(connection: SqlConnection, id: str) -> bool:
     """Delete a key and its usage; return whether it existed."""
     connection.execute("DELETE FROM key_usage WHERE hash IN (SELECT hash FROM api_keys WHERE id = ?)", (id,))
     return connection.execute("DELETE FROM api_keys WHERE id = ?", (id,)).rowcount > 0
 
 
-def add_key_usage(connection: sqlite3.Connection, usage: Iterable[KeyUsage]) -> None:
+def add_key_usage(connection: SqlConnection, usage: Iterable[KeyUsage]) -> None:
     """Add requests to the usage of keys; the keys that were unused for longest are dropped over the limit."""
-    connection.executemany(_ADD_USE, [(each.hash, each.requests, each.last_used) for each in usage])
+    connection.executemany(_ADD_USE, sorted((each.hash, each.requests, each.last_used) for each in usage))
     connection.execute(
         "DELETE FROM key_usage WHERE hash IN (SELECT hash FROM key_usage "
         "ORDER BY last_used DESC, hash LIMIT -1 OFFSET ?)",
@@ -72,29 +73,30 @@ def add_key_usage(connection: sqlite3.Connection, usage: Iterable[KeyUsage]) -> 
     )
 
 
-def read_key_usage(connection: sqlite3.Connection) -> dict[str, KeyUsage]:
+def read_key_usage(connection: SqlConnection) -> dict[str, KeyUsage]:
     """Return the total usage of every key, by hash."""
     query = "SELECT hash, requests, last_used FROM key_usage"
     return {row[0]: KeyUsage(*row) for row in connection.execute(query)}
 
 
-def write_profile(connection: sqlite3.Connection, name: str, settings: Mapping[str, Any], at: float) -> None:
+def write_profile(connection: SqlConnection, name: str, settings: Mapping[str, Any], at: float) -> None:
     """Store an access profile in place of a previous one."""
     others = connection.execute("SELECT count(*) FROM access_profiles WHERE name <> ?", (name,)).fetchone()[0]
     if others >= MAX_STORED_PROFILES:
         raise InvalidStore(f"there are {MAX_STORED_PROFILES:,} profiles, which is the limit; delete one first")
     connection.execute(
-        "INSERT OR REPLACE INTO access_profiles (name, body, created_at) VALUES (?, ?, ?)",
+        "INSERT INTO access_profiles (name, body, created_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (name) DO UPDATE SET body = excluded.body, created_at = excluded.created_at",
         (name, json.dumps(settings), at),
     )
 
 
-def read_profiles(connection: sqlite3.Connection) -> dict[str, dict[str, Any]]:
+def read_profiles(connection: SqlConnection) -> dict[str, dict[str, Any]]:
     """Return the settings of all access profiles, by name."""
     query = "SELECT name, body FROM access_profiles ORDER BY name"
     return {name: json.loads(body) for name, body in connection.execute(query)}
 
 
-def delete_profile(connection: sqlite3.Connection, name: str) -> bool:
+def delete_profile(connection: SqlConnection, name: str) -> bool:
     """Delete an access profile; return whether it existed."""
     return connection.execute("DELETE FROM access_profiles WHERE name = ?", (name,)).rowcount > 0

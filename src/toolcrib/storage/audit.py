@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
+
+from toolcrib.storage.sql_database import SqlConnection
 
 AuditAction = Literal["list", "search", "describe", "call", "llm", "approval", "login", "key", "config"]
 AuditOutcome = Literal["ok", "error", "refused"]
@@ -108,12 +109,12 @@ class AuditFilter:
         return " AND ".join(term for term, _ in terms) or "TRUE", [value for _, value in terms]
 
 
-def append_rows(connection: sqlite3.Connection, rows: Iterable[AuditRow]) -> None:
+def append_rows(connection: SqlConnection, rows: Iterable[AuditRow]) -> None:
     """Add rows to the table."""
     connection.executemany(_INSERT, map(_to_values, rows))
 
 
-def read_rows(connection: sqlite3.Connection, where: AuditFilter, limit: int) -> list[AuditRow]:
+def read_rows(connection: SqlConnection, where: AuditFilter, limit: int) -> list[AuditRow]:
     """Return rows: the newest first, or with `where.after` the oldest after that id first."""
     condition, values = where.to_condition()
     order = "ASC" if where.after is not None else "DESC"
@@ -121,7 +122,7 @@ def read_rows(connection: sqlite3.Connection, where: AuditFilter, limit: int) ->
     return [_from_values(row) for row in connection.execute(query, (*values, limit))]
 
 
-def prune_rows(connection: sqlite3.Connection, before: float, max_rows: int) -> int:
+def prune_rows(connection: SqlConnection, before: float, max_rows: int) -> int:
     """Delete rows that are older than a time or exceed a number; return how many were deleted."""
     query = (
         "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE at < ? "

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from toolcrib.errors import InvalidStore
+from toolcrib.storage.sql_database import SqlConnection
 
 MAX_VERSIONS_PER_TOOL: Final = 20
 MAX_SAVED_QUERIES: Final = 5_000
 
 _KEEP_VERSION: Final = (
-    "INSERT OR REPLACE INTO definition_versions (server, tool, fingerprint, definition, replaced_at) "
+    "INSERT INTO definition_versions (server, tool, fingerprint, definition, replaced_at) "
     "SELECT server, tool, fingerprint, definition, :now FROM pins "
-    "WHERE server = :server AND tool = :tool AND fingerprint <> '' AND fingerprint <> :fingerprint"
+    "WHERE server = :server AND tool = :tool AND fingerprint <> '' AND fingerprint <> :fingerprint "
+    "ON CONFLICT (server, tool, fingerprint) DO UPDATE SET "
+    "definition = excluded.definition, replaced_at = excluded.replaced_at"
 )
 _DROP_VERSIONS: Final = (
     "DELETE FROM definition_versions WHERE server = :server AND tool = :tool AND fingerprint NOT IN ("
@@ -44,7 +46,7 @@ class SavedQuery:
     created_at: float
 
 
-def keep_versions(connection: sqlite3.Connection, server: str, replacements: Iterable[tuple[str, str]]) -> None:
+def keep_versions(connection: SqlConnection, server: str, replacements: Iterable[tuple[str, str]]) -> None:
     """Keep the definitions of pins that are about to be replaced, given as pairs of tool and new fingerprint."""
     now = time.time()
     for tool, fingerprint in replacements:
@@ -53,7 +55,7 @@ def keep_versions(connection: sqlite3.Connection, server: str, replacements: Ite
             connection.execute(_DROP_VERSIONS, {**values, "limit": MAX_VERSIONS_PER_TOOL})
 
 
-def read_versions(connection: sqlite3.Connection, server: str, tool: str) -> list[DefinitionVersion]:
+def read_versions(connection: SqlConnection, server: str, tool: str) -> list[DefinitionVersion]:
     """Return the earlier definitions of a tool, newest first."""
     query = (
         "SELECT fingerprint, definition, replaced_at FROM definition_versions "
@@ -65,45 +67,48 @@ def read_versions(connection: sqlite3.Connection, server: str, tool: str) -> lis
     ]
 
 
-def delete_versions(connection: sqlite3.Connection, server: str) -> None:
+def delete_versions(connection: SqlConnection, server: str) -> None:
     """Delete the earlier definitions and the rejections of a server."""
     connection.execute("DELETE FROM definition_versions WHERE server = ?", (server,))
     connection.execute("DELETE FROM rejections WHERE server = ?", (server,))
 
 
-def write_rejection(connection: sqlite3.Connection, server: str, tool: str, fingerprint: str) -> bool:
+def write_rejection(connection: SqlConnection, server: str, tool: str, fingerprint: str) -> bool:
     """Reject a candidate; return whether it was still the candidate of its tool."""
     condition = "server = ? AND tool = ? AND state = 'changed' AND candidate_fingerprint = ?"
     values = (server, tool, fingerprint)
     if not connection.execute(f"SELECT 1 FROM pins WHERE {condition}", values).fetchone():
         return False
     connection.execute(
-        "INSERT OR REPLACE INTO rejections (server, tool, fingerprint, at) VALUES (?, ?, ?, ?)", (*values, time.time())
+        "INSERT INTO rejections (server, tool, fingerprint, at) VALUES (?, ?, ?, ?) "
+        "ON CONFLICT (server, tool) DO UPDATE SET fingerprint = excluded.fingerprint, at = excluded.at",
+        (*values, time.time()),
     )
     return True
 
 
-def read_rejections(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
+def read_rejections(connection: SqlConnection) -> frozenset[tuple[str, str, str]]:
     """Return server, tool and fingerprint of every rejected candidate."""
     return frozenset(connection.execute("SELECT server, tool, fingerprint FROM rejections").fetchall())
 
 
-def write_query(connection: sqlite3.Connection, saved: SavedQuery) -> None:
+def write_query(connection: SqlConnection, saved: SavedQuery) -> None:
     """Save a test query in place of an earlier one with the same text."""
     connection.execute(
-        "INSERT OR REPLACE INTO saved_queries (query, tools, created_at) VALUES (?, ?, ?)",
+        "INSERT INTO saved_queries (query, tools, created_at) VALUES (?, ?, ?) "
+        "ON CONFLICT (query) DO UPDATE SET tools = excluded.tools, created_at = excluded.created_at",
         (saved.query, json.dumps(saved.tools), saved.created_at),
     )
     if connection.execute("SELECT count(*) FROM saved_queries").fetchone()[0] > MAX_SAVED_QUERIES:
         raise InvalidStore(f"there are {MAX_SAVED_QUERIES:,} saved queries, which is the limit; delete one first")
 
 
-def read_queries(connection: sqlite3.Connection) -> list[SavedQuery]:
+def read_queries(connection: SqlConnection) -> list[SavedQuery]:
     """Return the saved test queries, the oldest first."""
     query = "SELECT query, tools, created_at FROM saved_queries ORDER BY created_at, query"
     return [SavedQuery(text, tuple(json.loads(tools)), at) for text, tools, at in connection.execute(query)]
 
 
-def delete_query(connection: sqlite3.Connection, query: str) -> bool:
+def delete_query(connection: SqlConnection, query: str) -> bool:
     """Delete a saved test query; return whether it existed."""
     return connection.execute("DELETE FROM saved_queries WHERE query = ?", (query,)).rowcount > 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
+
+from toolcrib.storage.sql_database import SqlConnection
 
 # Over this number of rows, those of the oldest days are deleted.
 MAX_USAGE_ROWS: Final = 100_000
@@ -13,9 +14,9 @@ MAX_USAGE_ROWS: Final = 100_000
 _FIELDS: Final = "day, key, model, requests, input_tokens, output_tokens, cached_tokens, saved_tokens"
 _ADD: Final = (
     f"INSERT INTO llm_usage ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
-    "ON CONFLICT (day, key, model) DO UPDATE SET requests = requests + excluded.requests, "
-    "input_tokens = input_tokens + excluded.input_tokens, output_tokens = output_tokens + excluded.output_tokens, "
-    "cached_tokens = cached_tokens + excluded.cached_tokens, saved_tokens = saved_tokens + excluded.saved_tokens"
+    "ON CONFLICT (day, key, model) DO UPDATE SET requests = llm_usage.requests + excluded.requests, "
+    "input_tokens = llm_usage.input_tokens + excluded.input_tokens, output_tokens = llm_usage.output_tokens + excluded.output_tokens, "
+    "cached_tokens = llm_usage.cached_tokens + excluded.cached_tokens, saved_tokens = llm_usage.saved_tokens + excluded.saved_tokens"
 )
 _PRUNE: Final = (
     "DELETE FROM llm_usage WHERE (day, key, model) IN "
@@ -41,20 +42,20 @@ class LlmUsage:
     saved_tokens: int = 0
 
 
-def add_usage(connection: sqlite3.Connection, rows: Iterable[LlmUsage]) -> None:
+def add_usage(connection: SqlConnection, rows: Iterable[LlmUsage]) -> None:
     """Add amounts to the rows of the table."""
-    connection.executemany(_ADD, [_to_row(usage) for usage in rows])
+    connection.executemany(_ADD, sorted(map(_to_row, rows)))
     if connection.execute("SELECT count(*) FROM llm_usage").fetchone()[0] > MAX_USAGE_ROWS:
         connection.execute(_PRUNE, (MAX_USAGE_ROWS,))
 
 
-def read_usage(connection: sqlite3.Connection, since_day: str) -> list[LlmUsage]:
+def read_usage(connection: SqlConnection, since_day: str) -> list[LlmUsage]:
     """Return the rows from a day on, sorted by day, key and model."""
     query = f"SELECT {_FIELDS} FROM llm_usage WHERE day >= ? ORDER BY day, key, model"
     return [LlmUsage(*row) for row in connection.execute(query, (since_day,))]
 
 
-def _to_row(usage: LlmUsage) -> tuple[object, ...]:
+def _to_row(usage: LlmUsage) -> tuple[str | int, ...]:
     return (
         usage.day,
         usage.key,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 import zlib
 from dataclasses import dataclass
 from typing import Final
+
+from toolcrib.storage.sql_database import DamagedValue, SqlConnection
 
 # Over these limits, the oldest results are deleted: first those of the same owner, then of all.
 MAX_RESULTS_PER_OWNER: Final = 1_000
@@ -22,7 +23,7 @@ _PRUNE_COUNT: Final = (
 )
 _PRUNE_BYTES: Final = (
     "DELETE FROM results WHERE handle IN (SELECT handle FROM (SELECT handle, "
-    "sum(length(body)) OVER (ORDER BY created DESC, handle) AS total FROM results) WHERE total > ?)"
+    "sum(length(body)) OVER (ORDER BY created DESC, handle) AS total FROM results) AS sizes WHERE total > ?)"
 )
 
 
@@ -38,14 +39,16 @@ class StoredResult:
     expires: float
 
 
-def write_result(connection: sqlite3.Connection, result: StoredResult, max_bytes: int) -> None:
+def write_result(connection: SqlConnection, result: StoredResult, max_bytes: int) -> None:
     """Store a result, and delete expired ones and the oldest ones over the limits.
 
     `max_bytes` limits the compressed size of all results. The new result is always kept.
     """
     body = zlib.compress(result.text.encode("utf-8", "surrogatepass"), _COMPRESSION_LEVEL)
     connection.execute(
-        "INSERT OR REPLACE INTO results (handle, owner, tool, body, created, expires) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO results (handle, owner, tool, body, created, expires) VALUES (?, ?, ?, ?, ?, ?) "
+        "ON CONFLICT (handle) DO UPDATE SET owner = excluded.owner, tool = excluded.tool, body = excluded.body, "
+        "created = excluded.created, expires = excluded.expires",
         (result.handle, result.owner, result.tool, body, result.created, result.expires),
     )
     delete_expired(connection, result.created)
@@ -54,7 +57,7 @@ def write_result(connection: sqlite3.Connection, result: StoredResult, max_bytes
     connection.execute(_PRUNE_BYTES, (max(max_bytes, len(body)),))
 
 
-def read_result(connection: sqlite3.Connection, handle: str, owner: str, now: float) -> StoredResult | None:
+def read_result(connection: SqlConnection, handle: str, owner: str, now: float) -> StoredResult | None:
     """Return an owner's result, or None if there is none or it has expired."""
     row = connection.execute(
         "SELECT tool, body, created, expires FROM results WHERE handle = ? AND owner = ? AND expires > ?",
@@ -66,12 +69,12 @@ def read_result(connection: sqlite3.Connection, handle: str, owner: str, now: fl
     return StoredResult(handle, owner, tool, _decompress(body), created, expires)
 
 
-def delete_expired(connection: sqlite3.Connection, now: float) -> None:
+def delete_expired(connection: SqlConnection, now: float) -> None:
     """Delete the expired results."""
     connection.execute("DELETE FROM results WHERE expires <= ?", (now,))
 
 
-def count_results(connection: sqlite3.Connection) -> tuple[int, int]:
+def count_results(connection: SqlConnection) -> tuple[int, int]:
     """Return the number of results and their compressed bytes."""
     count, size = connection.execute("SELECT count(*), coalesce(sum(length(body)), 0) FROM results").fetchone()
     return int(count), int(size)
@@ -85,4 +88,4 @@ def _decompress(body: bytes) -> str:
             raise ValueError("cut off")
         return text.decode("utf-8", "surrogatepass")
     except (zlib.error, ValueError, TypeError) as error:
-        raise sqlite3.DatabaseError(f"malformed value: {error} in a stored result") from error
+        raise DamagedValue(f"{error} in a stored result") from error

@@ -1,96 +1,100 @@
-"""The `Store` protocol: what a gateway keeps between runs, and the stored values.
-
-A store is synchronous, fast and thread-safe; call it from an event loop through a thread. Every
-failure raises `InvalidStore` with a message that names the remedy.
-"""
+"""The `Store`: what a gateway keeps between runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from toolcrib.safety.pinning import Pin
+from toolcrib.storage import (
+    access,
+    audit,
+    changes,
+    definitions,
+    llm_usage,
+    manifests,
+    pins,
+    results,
+    time_series,
+    tool_usage,
+)
 from toolcrib.storage.access import KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
+from toolcrib.storage.changes import Change
 from toolcrib.storage.definitions import DefinitionVersion, SavedQuery
 from toolcrib.storage.llm_usage import LlmUsage
+from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
+from toolcrib.storage.sql_database import SqlConnection, SqlDatabase
 from toolcrib.storage.time_series import Resolution, SeriesAmount
+from toolcrib.storage.tool_usage import ToolUsage, ToolUsageTotal
 
-# The limits of a store. Where a limit is reached, the oldest rows are deleted first.
-MAX_USED_TOOLS: Final = 50_000
-MAX_COUNTERS: Final = 1_000
-MAX_SERVERS: Final = 10_000
-MAX_PINS_PER_SERVER: Final = 20_000
-MAX_VALUE_BYTES: Final = 64 * 1024 * 1024
+# The usage table is pruned once per this many calls, so it can exceed its limit by that much.
+PRUNE_INTERVAL: Final = 256
 
 
-@dataclass(frozen=True, slots=True)
-class ServerManifest:
-    """What a server reported about itself when it was last connected."""
+class Store:
+    """Keeps manifests, pins, usage, results, the audit log, keys and access profiles in a database.
 
-    server: str
-    # A digest of how the server is started; another digest means another server.
-    identity: str
-    # The definitions as the server sent them, in its order.
-    tools: tuple[dict[str, Any], ...] = ()
-    instructions: str = ""
-    protocol: str = ""
-    info: Mapping[str, Any] = field(default_factory=dict)
-    seen_at: float = 0.0
-    # Definitions that could not be stored, and names of tools that were stored in part.
-    problems: tuple[str, ...] = ()
-    repaired_tools: tuple[str, ...] = ()
+    The methods are synchronous, fast and thread-safe; call them from an event loop through a
+    thread. Every failure raises `InvalidStore` with a message that names the remedy. Open a store
+    after a fork, not before.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class ToolUsage:
-    """One tool call."""
-
-    tool_id: str
-    succeeded: bool
-    seconds: float
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
-class ToolUsageTotal:
-    """The totals of all calls of a tool."""
-
-    calls: int
-    failures: int
-    last_used: float
-    seconds: float = 0.0
-
-
-class Store(Protocol):
-    """Keeps manifests, pins, usage totals, counters and the token usage of LLMs."""
+    def __init__(self, database: SqlDatabase) -> None:
+        self._database = database
+        self._calls_since_prune = PRUNE_INTERVAL
 
     @property
     def notice(self) -> str:
         """A notice for the operator, such as a damaged file that was moved; empty if none."""
+        return self._database.notice
 
     def get_manifest(self, server: str) -> ServerManifest | None:
         """Return a server's manifest."""
+        return self._database.run(lambda connection: manifests.read_manifests(connection, server)).get(server)
 
     def list_manifests(self) -> dict[str, ServerManifest]:
         """Return the manifests of all servers, by server."""
+        return self._database.run(manifests.read_manifests)
 
     def put_manifest(self, server: str, manifest: ServerManifest) -> None:
         """Store a server's manifest in place of the previous one."""
+        body = manifests.encode_manifest(manifest)
+        self._database.write(
+            lambda connection: manifests.write_manifest(connection, server, manifest, body), durable=True, lock="pins"
+        )
 
     def forget_server(self, server: str) -> None:
         """Delete a server's manifest and pins; its tools are trusted on first use again."""
 
+        def write(connection: SqlConnection) -> None:
+            connection.execute("DELETE FROM manifests WHERE server = ?", (server,))
+            connection.execute("DELETE FROM pins WHERE server = ?", (server,))
+            definitions.delete_versions(connection, server)
+            changes.record_change(connection, "server", server)
+
+        self._database.write(write, durable=True, lock="pins")
+
     def get_pins(self, server: str) -> dict[str, Pin]:
         """Return a server's pins by tool name."""
+        return self._database.run(lambda connection: pins.read_pins(connection, server))
 
     def list_quarantined(self) -> dict[str, dict[str, Pin]]:
         """Return the pins that wait for approval, by server and tool name, both sorted."""
+        return self._database.run(pins.read_quarantined)
 
-    def put_pins(self, server: str, pins: Iterable[Pin]) -> None:
+    def put_pins(self, server: str, new: Iterable[Pin]) -> None:
         """Store pins. A candidate that was approved in the meantime stays approved."""
+        new = list(new)
+        rows = pins.encode_pins(server, new)
+
+        def write(connection: SqlConnection) -> None:
+            pins.write_pins(connection, server, new, rows)
+            changes.record_change(connection, "server", server)
+
+        if rows:
+            self._database.write(write, durable=True, lock="pins")
 
     def approve(self, server: str, tool: str | None = None, *, fingerprint: str | None = None) -> list[str]:
         """Approve the candidates of a server or of one tool; return the approved tools.
@@ -99,95 +103,180 @@ class Store(Protocol):
         candidate that was replaced after the user reviewed it.
         """
 
+        def write(connection: SqlConnection) -> list[str]:
+            tools = pins.approve_pins(connection, server, tool, fingerprint)
+            if tools:
+                changes.record_change(connection, "server", server)
+            return tools
+
+        return self._database.write(write, durable=True, lock="pins")
+
     def reject(self, server: str, tool: str, fingerprint: str) -> bool:
         """Reject a candidate, so that it no longer waits; return whether it was still the candidate."""
+        return self._database.write(
+            lambda connection: definitions.write_rejection(connection, server, tool, fingerprint),
+            durable=True,
+            lock="pins",
+        )
 
     def list_rejections(self) -> frozenset[tuple[str, str, str]]:
         """Return server, tool and fingerprint of every rejected candidate."""
+        return self._database.run(definitions.read_rejections)
 
     def list_definition_versions(self, server: str, tool: str) -> list[DefinitionVersion]:
         """Return the earlier approved definitions of a tool, newest first."""
+        return self._database.run(lambda connection: definitions.read_versions(connection, server, tool))
 
     def put_saved_query(self, saved: SavedQuery) -> None:
         """Save a test query in place of an earlier one with the same text."""
+        self._database.write(lambda connection: definitions.write_query(connection, saved), durable=True)
 
     def list_saved_queries(self) -> list[SavedQuery]:
         """Return the saved test queries, the oldest first."""
+        return self._database.run(definitions.read_queries)
 
     def delete_saved_query(self, query: str) -> bool:
         """Delete a saved test query; return whether it existed."""
+        return self._database.write(lambda connection: definitions.delete_query(connection, query), durable=True)
 
     def get_revision(self) -> int:
-        """Return a number that grows whenever a process changes pins. The call is cheap."""
+        """Return the number of the last change. The call is cheap."""
+        return self._database.run(changes.read_revision)
+
+    def list_changes(self, after: int) -> list[Change]:
+        """Return the changes of servers, keys and profiles after a number, the oldest first."""
+        return self._database.run(lambda connection: changes.read_changes(connection, after))
 
     def record_calls(self, calls: Iterable[ToolUsage]) -> None:
         """Add tool calls to the usage totals."""
+        totals = tool_usage.sum_calls(calls)
+        if not totals:
+            return
+        self._calls_since_prune += sum(total.calls for total in totals.values())
+        prune = self._calls_since_prune > PRUNE_INTERVAL
+
+        def write(connection: SqlConnection) -> None:
+            tool_usage.add_calls(connection, totals)
+            if prune:
+                tool_usage.prune_calls(connection)
+
+        self._database.write(write)
+        if prune:
+            self._calls_since_prune = 0
 
     def get_usage(self) -> dict[str, ToolUsageTotal]:
         """Return the usage totals by tool id."""
+        return self._database.run(tool_usage.read_calls)
 
     def add_stats(self, amounts: Mapping[str, int]) -> None:
-        """Add amounts to counters; a new counter starts at zero."""
+        """Add amounts to counters; a new counter starts at zero, and is ignored if there are too many."""
+        if amounts:
+            self._database.write(lambda connection: tool_usage.add_amounts(connection, amounts))
 
     def get_stats(self) -> dict[str, int]:
         """Return all counters by name."""
+        return self._database.run(tool_usage.read_amounts)
 
     def add_llm_usage(self, rows: Iterable[LlmUsage]) -> None:
         """Add requests and tokens to the rows of their day, key and model."""
+        rows = list(rows)
+        self._database.write(lambda connection: llm_usage.add_usage(connection, rows))
 
     def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
         """Return the usage from a day on, sorted by day, key and model."""
+        return self._database.run(lambda connection: llm_usage.read_usage(connection, since_day))
 
     def put_result(self, result: StoredResult, max_bytes: int) -> None:
         """Store a large tool result; delete expired results, and the oldest over the limits."""
+        self._database.write(lambda connection: results.write_result(connection, result, max_bytes), durable=True)
 
     def get_result(self, handle: str, owner: str, now: float) -> StoredResult | None:
         """Return an owner's result, or None if there is none or it has expired."""
+        return self._database.run(lambda connection: results.read_result(connection, handle, owner, now))
 
     def count_results(self) -> tuple[int, int]:
         """Return the number of stored results and their compressed bytes."""
+        return self._database.run(results.count_results)
 
     def append_audit(self, rows: Sequence[AuditRow], *, durable: bool = False) -> None:
         """Append rows to the audit log. Durable rows survive a crash of the machine."""
+        # With the lock, ids are committed in order, so that a reader that follows the log misses no row.
+        self._database.write(lambda connection: audit.append_rows(connection, rows), durable=durable, lock="audit")
 
     def list_audit(self, where: AuditFilter, limit: int) -> list[AuditRow]:
         """Return audit rows: the newest first, or with `where.after` the oldest after that id first."""
+        return self._database.run(lambda connection: audit.read_rows(connection, where, limit))
 
     def prune_audit(self, before: float, max_rows: int) -> int:
         """Delete some of the audit rows that are too old or too many; return how many."""
+        return self._database.write(lambda connection: audit.prune_rows(connection, before, max_rows))
 
     def add_series(self, amounts: Sequence[SeriesAmount]) -> None:
         """Add amounts to the time series of every resolution."""
+        self._database.write(lambda connection: time_series.add_amounts(connection, amounts))
 
     def list_series(self, resolution: Resolution, since: float) -> list[SeriesAmount]:
         """Return the amounts of a resolution since a time, sorted by time."""
+        return self._database.run(lambda connection: time_series.read_amounts(connection, resolution, since))
 
     def prune_series(self, now: float) -> None:
         """Delete the amounts that are too old or too many."""
+        self._database.write(lambda connection: time_series.prune_amounts(connection, now))
 
     def put_key(self, key: StoredKey) -> None:
         """Store an API key."""
 
+        def write(connection: SqlConnection) -> None:
+            access.write_key(connection, key)
+            changes.record_change(connection, "keys")
+
+        self._database.write(write, durable=True, lock="keys")
+
     def list_keys(self) -> list[StoredKey]:
         """Return the stored API keys, the oldest first."""
+        return self._database.run(access.read_keys)
 
     def delete_key(self, id: str) -> bool:
         """Delete an API key; return whether it existed."""
 
+        def write(connection: SqlConnection) -> bool:
+            existed = access.delete_key(connection, id)
+            changes.record_change(connection, "keys")
+            return existed
+
+        return self._database.write(write, durable=True, lock="keys")
+
     def add_key_usage(self, usage: Sequence[KeyUsage]) -> None:
         """Add requests to the usage of API keys."""
+        self._database.write(lambda connection: access.add_key_usage(connection, usage))
 
     def get_key_usage(self) -> dict[str, KeyUsage]:
         """Return the usage of API keys, by hash."""
+        return self._database.run(access.read_key_usage)
 
     def put_profile(self, name: str, settings: Mapping[str, Any], at: float) -> None:
         """Store an access profile in place of a previous one."""
 
+        def write(connection: SqlConnection) -> None:
+            access.write_profile(connection, name, settings, at)
+            changes.record_change(connection, "profiles")
+
+        self._database.write(write, durable=True, lock="profiles")
+
     def list_profiles(self) -> dict[str, dict[str, Any]]:
         """Return the settings of the stored access profiles, by name."""
+        return self._database.run(access.read_profiles)
 
     def delete_profile(self, name: str) -> bool:
         """Delete a stored access profile; return whether it existed."""
 
+        def write(connection: SqlConnection) -> bool:
+            existed = access.delete_profile(connection, name)
+            changes.record_change(connection, "profiles")
+            return existed
+
+        return self._database.write(write, durable=True, lock="profiles")
+
     def close(self) -> None:
         """Close the store."""
+        self._database.close()

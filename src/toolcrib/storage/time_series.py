@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
+
+from toolcrib.storage.sql_database import SqlConnection
 
 Resolution = Literal["minute", "hour", "day"]
 
@@ -17,7 +18,7 @@ MAX_SERIES_ROWS: Final = 500_000
 
 _ADD: Final = (
     "INSERT INTO time_series (resolution, start, client, name, amount) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (resolution, start, client, name) DO UPDATE SET amount = amount + excluded.amount"
+    "ON CONFLICT (resolution, start, client, name) DO UPDATE SET amount = time_series.amount + excluded.amount"
 )
 
 
@@ -31,17 +32,17 @@ class SeriesAmount:
     amount: int
 
 
-def add_amounts(connection: sqlite3.Connection, amounts: Iterable[SeriesAmount]) -> None:
+def add_amounts(connection: SqlConnection, amounts: Iterable[SeriesAmount]) -> None:
     """Add amounts to their step of every resolution."""
-    rows = [
+    rows = sorted(
         (seconds, int(amount.at // seconds) * seconds, amount.client, amount.name, amount.amount)
         for amount in amounts
         for seconds in RESOLUTION_SECONDS.values()
-    ]
+    )
     connection.executemany(_ADD, rows)
 
 
-def read_amounts(connection: sqlite3.Connection, resolution: Resolution, since: float) -> list[SeriesAmount]:
+def read_amounts(connection: SqlConnection, resolution: Resolution, since: float) -> list[SeriesAmount]:
     """Return the amounts of a resolution, from the step that contains a time on, sorted by time."""
     seconds = RESOLUTION_SECONDS[resolution]
     query = (
@@ -51,7 +52,7 @@ def read_amounts(connection: sqlite3.Connection, resolution: Resolution, since: 
     return [SeriesAmount(*row) for row in connection.execute(query, (seconds, int(since // seconds) * seconds))]
 
 
-def prune_amounts(connection: sqlite3.Connection, now: float) -> None:
+def prune_amounts(connection: SqlConnection, now: float) -> None:
     """Delete amounts that are too old, and the oldest minutes over `MAX_SERIES_ROWS`."""
     for resolution, seconds in RESOLUTION_SECONDS.items():
         oldest = now - KEPT_SECONDS[resolution]

@@ -21,7 +21,8 @@ from toolcrib.hub.directory import DirectoryEntry, exceeds_size
 from toolcrib.safety.pinning import render_definition_diff
 from toolcrib.session.session import Session
 from toolcrib.storage.audit import AuditRow
-from toolcrib.storage.store import Store, ToolUsageTotal
+from toolcrib.storage.store import Store
+from toolcrib.storage.tool_usage import ToolUsageTotal
 
 MAX_PAGE_SIZE: Final = 1_000
 DEFAULT_PAGE_SIZE: Final = 100

@@ -70,6 +70,12 @@ _VERSION_7: Final = (
     "CREATE TABLE saved_queries (query TEXT PRIMARY KEY, tools TEXT NOT NULL, created_at REAL NOT NULL)",
 )
 
+_VERSION_8: Final = (
+    "CREATE TABLE changes (topic TEXT NOT NULL, subject TEXT NOT NULL, number INTEGER NOT NULL, "
+    "PRIMARY KEY (topic, subject)) WITHOUT ROWID",
+    "CREATE INDEX changes_by_number ON changes (number)",
+)
+
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_1,
     _VERSION_2,
@@ -78,4 +84,5 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_5,
     _VERSION_6,
     _VERSION_7,
+    _VERSION_8,
 )

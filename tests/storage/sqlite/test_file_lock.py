@@ -8,8 +8,8 @@ from typing import IO
 
 import pytest
 
-from toolcrib.storage import file_lock
-from toolcrib.storage.file_lock import LOCK_SUFFIX, FileLock
+from toolcrib.storage.sqlite import file_lock
+from toolcrib.storage.sqlite.file_lock import LOCK_SUFFIX, FileLock
 
 
 @pytest.fixture

@@ -26,8 +26,9 @@ from toolcrib.files.sqlite_file import (
     open_connection,
     transaction,
 )
-from toolcrib.storage.file_lock import FileLock
-from toolcrib.storage.migrations import MIGRATIONS
+from toolcrib.storage.sql_database import DamagedValue, SqlConnection
+from toolcrib.storage.sqlite.file_lock import FileLock
+from toolcrib.storage.sqlite.migrations import MIGRATIONS
 
 _FILE_TYPE: Final = SqliteFileType(
     # "crbs" in ASCII.
@@ -55,7 +56,7 @@ class SqliteDatabase:
         self._in_use_elsewhere = False
         self._closed = False
         try:
-            self.run(lambda connection: None)
+            self._run(lambda connection: None)
         except BaseException:
             self._close_connection()
             if self._file_lock is not None:
@@ -71,30 +72,40 @@ class SqliteDatabase:
                 self._file_lock.close()
                 self._file_lock = None
 
-    def write(self, write: Callable[[sqlite3.Connection], T], durable: bool = False) -> T:
-        """Run a function in a transaction. A durable write survives a crash of the machine."""
+    def write(self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "") -> T:
+        """Run a function in a transaction, of which there is one at a time. A durable write survives a crash."""
 
         def write_in_transaction(connection: sqlite3.Connection) -> T:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
             with transaction(connection):
                 return write(connection)
 
-        return self.run(write_in_transaction)
+        return self._run(write_in_transaction)
 
-    def run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    def run(self, read: Callable[[SqlConnection], T], /) -> T:
+        """Run a function with the connection."""
+        return self._run(read)
+
+    def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
         """Run a function with the connection; replace a damaged file and run it again."""
         with self._lock:
             if self._closed:
                 raise InvalidStore(f"{self.path}: the store is closed; open it again")
             try:
                 try:
-                    return function(self._get_connection())
+                    return self._call(function)
                 except (sqlite3.DatabaseError, ValueError) as error:
                     if not is_corruption_error(error) or not self._move_damaged_file(error):
                         raise
-                    return function(self._get_connection())
+                    return self._call(function)
             except (sqlite3.Error, ValueError, OSError) as error:
                 raise _FILE_TYPE.build_error(self.path, error) from error
+
+    def _call(self, function: Callable[[sqlite3.Connection], T]) -> T:
+        try:
+            return function(self._get_connection())
+        except DamagedValue as error:
+            raise sqlite3.DatabaseError(f"malformed value: {error}") from error
 
     def _get_connection(self) -> sqlite3.Connection:
         if self._connection is None:

@@ -15,9 +15,15 @@ import pytest
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage import sqlite_database
-from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import ServerManifest, ToolUsage
+from toolcrib.storage.manifests import ServerManifest
+from toolcrib.storage.sqlite import database
+from toolcrib.storage.sqlite.database import SqliteDatabase
+from toolcrib.storage.store import Store
+from toolcrib.storage.tool_usage import ToolUsage
+
+
+def open_file(path: str) -> Store:
+    return Store(SqliteDatabase(path))
 
 
 @pytest.fixture
@@ -28,9 +34,10 @@ def path(tmp_path: Path) -> str:
 _WRITER = """
 import sys
 from toolcrib.safety.pinning import Pin
-from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import ServerManifest, ToolUsage
-store = SqliteStore(sys.argv[1])
+from toolcrib.storage import open_store
+from toolcrib.storage.manifests import ServerManifest
+from toolcrib.storage.tool_usage import ToolUsage
+store = open_store(f"sqlite:///{sys.argv[1]}")
 number = int(sys.argv[2])
 while True:
     number += 1
@@ -55,7 +62,7 @@ def test_killed_writer_loses_no_acknowledged_write(path: str) -> None:
             writer.kill()
             for line in writer.stdout:
                 written = int(line)
-        with closing(SqliteStore(path)) as store:
+        with closing(open_file(path)) as store:
             assert store.notice == ""
             pins = store.get_pins("mail")
             assert {f"{number} {half}" for number in range(1, written + 1) for half in "ab"} <= set(pins)
@@ -70,9 +77,9 @@ def test_killed_writer_loses_no_acknowledged_write(path: str) -> None:
 
 _COUNTER = """
 import sys
-from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import ToolUsage
-store = SqliteStore(sys.argv[1])
+from toolcrib.storage import open_store
+from toolcrib.storage.tool_usage import ToolUsage
+store = open_store(f"sqlite:///{sys.argv[1]}")
 for number in range(100):
     store.record_calls([ToolUsage("shared", True, 1.0, 1.0)])
     store.add_stats({"searches": 1})
@@ -84,13 +91,13 @@ def test_processes_can_create_and_share_a_file(path: str) -> None:
     command = [sys.executable, "-c", _COUNTER, path]
     processes = [subprocess.Popen(command) for _ in range(4)]
     assert [process.wait() for process in processes] == [0] * 4
-    with closing(SqliteStore(path)) as store:
+    with closing(open_file(path)) as store:
         assert store.get_usage()["shared"].calls == 400
         assert store.get_stats() == {"searches": 400}
 
 
 def test_approval_in_another_process_changes_the_revision(path: str) -> None:
-    with closing(SqliteStore(path)) as gateway, closing(SqliteStore(path)) as command:
+    with closing(open_file(path)) as gateway, closing(open_file(path)) as command:
         gateway.put_pins("mail", [Pin("send", "a", {}, "changed", 0.0, {"name": "send"}, "b")])
         before = gateway.get_revision()
         assert command.approve("mail") == ["send"]
@@ -103,7 +110,7 @@ def _list_files(path: str) -> list[str]:
 
 
 def _fill_store(path: str) -> None:
-    with closing(SqliteStore(path)) as store:
+    with closing(open_file(path)) as store:
         store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 40_000},)))
         store.put_pins("mail", [Pin(f"tool {n}", "f", {"text": "y" * 500}) for n in range(50)])
 
@@ -122,14 +129,14 @@ def test_damaged_file_is_moved_and_reported(path: str, damage_type: str, caplog:
     else:
         content[:] = bytes(len(content))
     file.write_bytes(content)
-    with caplog.at_level(logging.WARNING), closing(SqliteStore(path)) as store:
+    with caplog.at_level(logging.WARNING), closing(open_file(path)) as store:
         assert store.list_manifests() == {}
         store.put_manifest("mail", ServerManifest("mail", "id"))
         assert "toolcrib.db.damaged-1" in store.notice
         assert "trusted on first use" in store.notice
     assert store.notice in caplog.text
     assert Path(f"{path}.damaged-1").read_bytes() == content
-    with closing(SqliteStore(path)) as store:
+    with closing(open_file(path)) as store:
         assert store.notice == ""
         assert list(store.list_manifests()) == ["mail"]
 
@@ -137,7 +144,7 @@ def test_damaged_file_is_moved_and_reported(path: str, damage_type: str, caplog:
 def test_second_damaged_file_does_not_overwrite_the_first(path: str) -> None:
     for _ in range(2):
         Path(path).write_bytes(b"\xff\0" * 3000)
-        SqliteStore(path).close()
+        open_file(path).close()
     assert Path(f"{path}.damaged-2").exists()
 
 
@@ -154,7 +161,7 @@ def test_unreadable_value_counts_as_damage(path: str, damage: str) -> None:
     _fill_store(path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(damage)
-    with closing(SqliteStore(path)) as store:
+    with closing(open_file(path)) as store:
         assert store.list_manifests() == {} or store.get_pins("mail") == {}
         assert "malformed value" in store.notice
         store.put_pins("mail", [Pin("send", "f", {})])
@@ -162,22 +169,22 @@ def test_unreadable_value_counts_as_damage(path: str, damage: str) -> None:
 
 
 def test_damaged_file_in_use_is_not_moved(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.storage.file_lock.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("toolcrib.storage.sqlite.file_lock.WAIT_SECONDS", 0.05)
     _fill_store(path)
-    with closing(SqliteStore(path)):
+    with closing(open_file(path)):
         content = b"\xff\0" * 3000
         Path(path).write_bytes(content)
         with pytest.raises(InvalidStore, match="stop all processes that use"):
-            SqliteStore(path)
+            open_file(path)
         assert Path(path).read_bytes() == content
-    with closing(SqliteStore(path)) as store:
+    with closing(open_file(path)) as store:
         assert store.notice
 
 
 _OPENER = """
 import sys
-from toolcrib.storage.sqlite import SqliteStore
-store = SqliteStore(sys.argv[1])
+from toolcrib.storage import open_store
+store = open_store(f"sqlite:///{sys.argv[1]}")
 store.add_stats({"opened": 1})
 store.close()
 """
@@ -189,7 +196,7 @@ def test_only_one_of_several_processes_moves_a_damaged_file(path: str) -> None:
     processes = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(3)]
     assert [process.wait() for process in processes] == [0] * 3
     assert not Path(f"{path}.damaged-2").exists()
-    with closing(SqliteStore(path)) as store:
+    with closing(open_file(path)) as store:
         assert store.get_stats() == {"opened": 3}
 
 
@@ -197,7 +204,7 @@ def test_text_file_is_not_treated_as_a_damaged_store(path: str) -> None:
     text = '{"mcpServers": {"é": "' + "é" * 4000 + '"}}'
     Path(path).write_text(text, encoding="utf-8")
     with pytest.raises(InvalidStore, match=r"this is a text file, not a database; choose another path") as raised:
-        SqliteStore(path)
+        open_file(path)
     assert "delete" not in str(raised.value)
     assert Path(path).read_text(encoding="utf-8") == text
     assert _list_files(path) == ["toolcrib.db"]
@@ -208,7 +215,7 @@ def test_database_of_another_program_is_left_unchanged(path: str) -> None:
         connection.execute("CREATE TABLE customers (name TEXT)")
     before = Path(path).read_bytes()
     with pytest.raises(InvalidStore, match=r"another program.*choose another path"):
-        SqliteStore(path)
+        open_file(path)
     assert Path(path).read_bytes() == before
     assert _list_files(path) == ["toolcrib.db"]
 
@@ -216,7 +223,7 @@ def test_database_of_another_program_is_left_unchanged(path: str) -> None:
 def test_folder_as_path_leaves_no_files_behind(path: str) -> None:
     Path(path).mkdir()
     with pytest.raises(InvalidStore, match="cannot be opened"):
-        SqliteStore(path)
+        open_file(path)
     assert _list_files(path) == ["toolcrib.db"]
 
 
@@ -225,7 +232,7 @@ def test_newer_file_version_is_refused_with_the_remedy(path: str) -> None:
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA user_version = 99")
     with pytest.raises(InvalidStore, match=r"newer version .*99.*update Toolcrib"):
-        SqliteStore(path)
+        open_file(path)
 
 
 def test_older_file_version_is_migrated_with_its_data(path: str) -> None:
@@ -252,10 +259,10 @@ def test_older_file_version_is_migrated_with_its_data(path: str) -> None:
 _FULL = """
 import resource, signal, sys
 from toolcrib.errors import InvalidStore
-from toolcrib.storage.sqlite import SqliteStore
-from toolcrib.storage.store import ServerManifest
+from toolcrib.storage import open_store
+from toolcrib.storage.manifests import ServerManifest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-store = SqliteStore(sys.argv[1])
+store = open_store(f"sqlite:///{sys.argv[1]}")
 store.add_stats({"before": 1})
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 try:
@@ -286,8 +293,8 @@ def test_full_or_read_only_database_is_reported(path: str, monkeypatch: pytest.M
         connections.append(open_connection(path, any_thread=any_thread))
         return connections[-1]
 
-    monkeypatch.setattr(sqlite_database, "open_connection", open_and_record)
-    with closing(SqliteStore(path)) as store:
+    monkeypatch.setattr(database, "open_connection", open_and_record)
+    with closing(open_file(path)) as store:
         (connection,) = connections
         connection.execute("PRAGMA max_page_count = 1")
         with pytest.raises(InvalidStore, match="the disk is full"):
@@ -301,12 +308,12 @@ def test_full_or_read_only_database_is_reported(path: str, monkeypatch: pytest.M
 @pytest.mark.parametrize("name", ["missing/toolcrib.db", "", "a\0b"])
 def test_unwritable_path_is_reported(tmp_path: Path, name: str) -> None:
     with pytest.raises(InvalidStore, match="check that its folder exists"):
-        SqliteStore(str(tmp_path / name) if "\0" not in name else name)
+        open_file(str(tmp_path / name) if "\0" not in name else name)
 
 
 def test_locked_file_is_reported(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolcrib.files.sqlite_file.LOCK_TIMEOUT_SECONDS", 0.0)
-    with closing(SqliteStore(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(open_file(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidStore, match="another process has locked the file"):
             store.add_stats({"searches": 1})

@@ -1,0 +1,38 @@
+"""Translate the statements of a store, which are written for `sqlite3`, to PostgreSQL and psycopg."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, Final
+
+from psycopg import Connection, Cursor
+
+_NAMED_VALUE: Final = re.compile(r"(?<![:\w]):(\w+)")
+_SPELLINGS: Final = {"%": "%%", "?": "%s", "LIMIT -1": "LIMIT ALL", "instr(": "strpos("}
+
+
+@lru_cache(maxsize=512)
+def translate_sql(sql: str) -> str:
+    """Return a statement with the placeholders and spellings of PostgreSQL. No literal may contain a `?`."""
+    for ours, theirs in _SPELLINGS.items():
+        sql = sql.replace(ours, theirs)
+    return _NAMED_VALUE.sub(r"%(\1)s", sql)
+
+
+class PostgresConnection:
+    """Runs statements for `sqlite3` with a connection of psycopg."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, values: Any = (), /) -> Cursor[Any]:
+        """Run a statement."""
+        return self._connection.execute(translate_sql(sql).encode(), values)
+
+    def executemany(self, sql: str, values: Iterable[Any], /) -> Cursor[Any]:
+        """Run a statement once per item of values, in one round trip."""
+        cursor = self._connection.cursor()
+        cursor.executemany(translate_sql(sql).encode(), list(values))
+        return cursor

@@ -1,0 +1,150 @@
+"""A bounded pool of connections that reports why it cannot connect.
+
+`psycopg_pool` hides the reason from the caller, and waits longer and longer between its attempts, so a
+store would stay away for minutes after the server is back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import BoundedSemaphore, Lock
+from typing import Any, Final
+
+import psycopg
+from psycopg import Connection
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.pq import TransactionStatus
+
+from toolcrib.errors import InvalidConfig, InvalidStore
+from toolcrib.storage.postgres.errors import build_connect_error
+from toolcrib.storage.postgres.migrations import SCHEMA
+
+MAX_CONNECTIONS: Final = 8
+# How long a thread waits for one of them.
+WAIT_SECONDS: Final = 10.0
+CONNECT_TIMEOUT_SECONDS: Final = 5
+STATEMENT_TIMEOUT_SECONDS: Final = 10
+# After a failed attempt to connect, calls fail without another attempt for this time.
+RETRY_SECONDS: Final = 1.0
+# A connection without an answer for this time is broken.
+_NETWORK_TIMEOUT_SECONDS: Final = 10
+
+_DEFAULTS: Final[dict[str, Any]] = {
+    "application_name": "toolcrib",
+    "connect_timeout": CONNECT_TIMEOUT_SECONDS,
+    "keepalives_idle": _NETWORK_TIMEOUT_SECONDS,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": _NETWORK_TIMEOUT_SECONDS * 1000,
+}
+_SESSION_SETTINGS: Final = (
+    f"SET search_path TO {SCHEMA}; SET client_encoding TO 'UTF8'; "
+    f"SET statement_timeout TO '{STATEMENT_TIMEOUT_SECONDS}s'; SET lock_timeout TO '{STATEMENT_TIMEOUT_SECONDS}s'; "
+    f"SET idle_in_transaction_session_timeout TO '{3 * STATEMENT_TIMEOUT_SECONDS}s'"
+)
+
+
+class PostgresPool:
+    """Opens connections on demand and keeps the idle ones. Thread-safe."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.ProgrammingError:
+            # The message of psycopg quotes the URL.
+            raise InvalidConfig(
+                "store: is not a valid URL; use postgresql://user@host/database, and write special characters "
+                "of the password as %XX"
+            ) from None
+        self._parameters: dict[str, Any] = {**_DEFAULTS, **given}
+        self.target = _describe_target(given)
+        self._idle: list[Connection[Any]] = []
+        self._lock = Lock()
+        self._slots = BoundedSemaphore(MAX_CONNECTIONS)
+        self._failure: InvalidStore | None = None
+        self._next_attempt = 0.0
+        self._closed = False
+
+    @property
+    def failure(self) -> InvalidStore | None:
+        """Why the last attempt to connect failed; None if it did not."""
+        return self._failure
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection[Any]]:
+        """Lend a connection."""
+        if not self._slots.acquire(timeout=WAIT_SECONDS):
+            raise InvalidStore(
+                f"{self.target}: all {MAX_CONNECTIONS} connections are busy; check the load of the server"
+            )
+        try:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            connection = connection or self._try_to_connect()
+            try:
+                yield connection
+            finally:
+                self._take_back(connection)
+        finally:
+            self._slots.release()
+
+    def connect(self) -> Connection[Any]:
+        """Open a connection that does not belong to the pool. The caller closes it."""
+        try:
+            connection = psycopg.connect(**self._parameters, autocommit=True)
+        except psycopg.Error as error:
+            raise build_connect_error(self.target, error) from error
+        try:
+            connection.execute(_SESSION_SETTINGS.encode())
+        except psycopg.Error as error:
+            connection.close()
+            raise build_connect_error(self.target, error) from error
+        return connection
+
+    def drop_idle(self) -> None:
+        """Close the idle connections, which are probably broken if one of them was."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Close the idle connections; those that are in use are closed when they come back."""
+        self._closed = True
+        self.drop_idle()
+
+    def _try_to_connect(self) -> Connection[Any]:
+        """Open a connection, unless the last attempt has just failed."""
+        with self._lock:
+            if self._closed:
+                raise InvalidStore(f"{self.target}: the store is closed; open it again")
+            failure = self._failure
+            if failure is not None:
+                if time.monotonic() < self._next_attempt:
+                    raise InvalidStore(str(failure))
+                # Only one thread tries; the others fail.
+                self._next_attempt = time.monotonic() + CONNECT_TIMEOUT_SECONDS
+        try:
+            connection = self.connect()
+        except InvalidStore as error:
+            self._failure, self._next_attempt = error, time.monotonic() + RETRY_SECONDS
+            raise
+        self._failure = None
+        return connection
+
+    def _take_back(self, connection: Connection[Any]) -> None:
+        is_usable = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE
+        if is_usable and not self._closed:
+            with self._lock:
+                self._idle.append(connection)
+        else:
+            connection.close()
+
+
+def _describe_target(parameters: dict[str, Any]) -> str:
+    """Return where a database is, without the user and the password."""
+    host = str(parameters.get("host") or parameters.get("hostaddr") or "localhost")
+    port = f":{parameters['port']}" if parameters.get("port") else ""
+    return f"postgresql://{host}{port}/{parameters.get('dbname') or ''}"

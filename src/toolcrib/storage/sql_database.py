@@ -1,0 +1,63 @@
+"""What a store needs of a database: connections that run SQL, transactions and notices of changes.
+
+The statements of `storage` are written once, in the style of `sqlite3`: `?` or `:name` for values.
+They use only what SQLite 3.25 and PostgreSQL have in common; `postgres/dialect.py` translates the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class DamagedValue(ValueError):
+    """A stored value cannot be read."""
+
+
+class SqlCursor(Protocol):
+    """The result of a statement."""
+
+    @property
+    def rowcount(self) -> int:
+        """The number of changed rows."""
+
+    def fetchone(self) -> Any:
+        """Return the next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """Return the remaining rows."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the remaining rows."""
+
+
+class SqlConnection(Protocol):
+    """A connection of `sqlite3`, or one that behaves like it."""
+
+    def execute(self, sql: str, values: Any = ..., /) -> SqlCursor:
+        """Run a statement."""
+
+    def executemany(self, sql: str, values: Iterable[Any], /) -> SqlCursor:
+        """Run a statement once per item of values."""
+
+
+class SqlDatabase(Protocol):
+    """Runs functions with a connection. Thread-safe; failures raise `InvalidStore`."""
+
+    @property
+    def notice(self) -> str:
+        """A notice for the operator, such as a damaged file that was moved; empty if none."""
+
+    def run(self, read: Callable[[SqlConnection], T], /) -> T:
+        """Run a function that only reads."""
+
+    def write(self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "") -> T:
+        """Run a function in a transaction. A durable write survives a crash of the machine.
+
+        With a `lock`, no other transaction with the same lock runs at the same time.
+        """
+
+    def close(self) -> None:
+        """Close the database."""

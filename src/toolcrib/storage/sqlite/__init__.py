@@ -1,0 +1,1 @@
+"""A store in a SQLite file, which several processes may share, or in memory."""
