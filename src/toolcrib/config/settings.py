@@ -424,7 +424,9 @@ class GatewayConfig:
     tool_search: ToolSearchConfig = ToolSearchConfig()
     profiles: Mapping[str, AccessProfile] = field(default_factory=dict)
     llm_gateway: LlmGatewayConfig = LlmGatewayConfig()
-    store: str = setting("sqlite:///toolcrib.db", "The URL of the database: `sqlite:///…` or `postgresql://…`.", secret=True)
+    store: str = setting(
+        "sqlite:///toolcrib.db", "The URL of the database: `sqlite:///…` or `postgresql://…`.", secret=True
+    )
     auth: AuthConfig = AuthConfig()
     safety: SafetyConfig = SafetyConfig()
     http: HttpConfig = HttpConfig()
