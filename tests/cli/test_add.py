@@ -185,7 +185,7 @@ def test_a_document_that_cannot_be_used_is_explained(config: Path, document: obj
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["a"], "Give either a command after --, or --url, or --from."),
+        (["a"], "Give either a command after --, or --url, or --from, or --openapi."),
         (["a", "--url", "https://x.example", "--", "x"], "Give either"),
         (["a", "--package", "npm", "--", "x"], "--package needs --from."),
         (["--url", "https://x.example"], "Give the server a name"),

@@ -265,7 +265,7 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ({"http": {"host": 1}}, "http.host: must be a string, not a number"),
         ({"http": []}, "http: must be an object, not a list"),
         ({"mcpServers": {"x": None}}, "mcpServers.x: must be an object, not null"),
-        ({"mcpServers": {"x": {}}}, 'mcpServers.x: has neither "command" nor "url"; add one of the two'),
+        ({"mcpServers": {"x": {}}}, 'mcpServers.x: has neither "command" nor "url"; add one of the two, or "openapi"'),
         (
             {"mcpServers": {"x": {"command": "a", "url": "https://b"}}},
             'mcpServers.x: has both "command" and "url"; keep one of the two',

@@ -162,9 +162,11 @@ def _suggest_program_fix(command: str, is_installed: Callable[[str], bool]) -> s
 
 
 def _check_connection(server: ServerConfig) -> Iterator[ConfigFinding]:
-    if server.url and urlsplit(server.url).scheme == "http" and not _is_local(server.url):
+    url = server.url or server.base_url
+    if url and urlsplit(url).scheme == "http" and not _is_local(url):
         problem = "its URL uses plain http to another machine, so others can read the traffic"
-        severity: Severity = "error" if server.headers else "warning"
+        has_secret = server.headers or server.query or server.basic_auth
+        severity: Severity = "error" if has_secret else "warning"
         yield ConfigFinding(severity, problem, "use https", server.name)
     if server.transport == "sse":
         problem = "it uses the SSE transport, which MCP has replaced"
@@ -220,7 +222,8 @@ def _check_duplicates(config: GatewayConfig) -> Iterator[ConfigFinding]:
         if not server.enabled:
             continue
         env, headers = sorted(server.env.items()), sorted(server.headers.items())
-        identity = (server.command, server.args, server.cwd, server.url, str(env), str(headers))
+        target = (server.command, server.args, server.cwd, server.url, server.openapi, server.base_url)
+        identity = (*target, str(env), str(headers))
         first = first_names.setdefault(identity, server.name)
         if first != server.name:
             problem = f"it is the same server as {first}, so its tools appear twice"

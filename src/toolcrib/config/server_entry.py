@@ -21,7 +21,14 @@ from toolcrib.files.json_file import JsonPath
 MAX_NAME_CHARS = 128
 
 # What a server must have, for a server that is not started.
-_PLACEHOLDERS = {"command": "unset", "url": "https://unset.invalid"}
+_TARGETS = ("command", "url", "openapi")
+_PLACEHOLDERS = {
+    "command": "unset",
+    "url": "https://unset.invalid",
+    "openapi": "unset",
+    "baseUrl": "https://unset.invalid",
+    "basicAuth": "unset:unset",
+}
 _CHOICE_KEYS = frozenset(setting.key for setting in list_settings(ServerConfig) if setting.choices)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _ALIAS = re.compile(r"[A-Za-z0-9_.-]{1,32}")
@@ -147,10 +154,11 @@ def _check_server(server: ServerConfig, path: JsonPath, defined: set[str]) -> Se
         # A disabled server may be incomplete.
         is_remote = "url" in defined and not has_transport
         return replace(server, transport="http") if is_remote else server
-    if server.command and server.url:
-        raise InvalidSetting(path, 'has both "command" and "url"; keep one of the two')
-    if not server.command and not server.url:
-        raise InvalidSetting(path, 'has neither "command" nor "url"; add one of the two')
+    targets = [key for key in _TARGETS if getattr(server, key)]
+    if len(targets) > 1:
+        raise InvalidSetting(path, f'has both "{targets[0]}" and "{targets[1]}"; keep one of the two')
+    if not targets:
+        raise InvalidSetting(path, 'has neither "command" nor "url"; add one of the two, or "openapi"')
     if server.alias and not _ALIAS.fullmatch(server.alias):
         reason = "must be 1 to 32 letters, digits, underscores, dots or hyphens"
         raise InvalidSetting((*path, "alias"), reason)
@@ -159,10 +167,26 @@ def _check_server(server: ServerConfig, path: JsonPath, defined: set[str]) -> Se
             reason = 'a server with a "command" has the type "stdio"'
             raise InvalidSetting((*path, "type"), reason)
         return server
-    if has_transport and server.transport == "stdio":
+    if server.openapi:
+        return _check_api(server, path, has_transport=has_transport)
+    if has_transport and server.transport not in ("http", "sse"):
         raise InvalidSetting((*path, "type"), 'a server with a "url" has the type "http" or "sse"')
     check_url(server.url, (*path, "url"))
     return server if has_transport else replace(server, transport="http")
+
+
+def _check_api(server: ServerConfig, path: JsonPath, *, has_transport: bool) -> ServerConfig:
+    if has_transport and server.transport != "openapi":
+        raise InvalidSetting((*path, "type"), 'a server with an "openapi" document has the type "openapi"')
+    if "://" in server.openapi:
+        check_url(server.openapi, (*path, "openapi"), "https://example.com/openapi.json")
+    if server.base_url:
+        check_url(server.base_url, (*path, "baseUrl"), "https://api.example.com/v1")
+    if server.basic_auth and ":" not in server.basic_auth:
+        raise InvalidSetting(
+            (*path, "basicAuth"), 'must be a user and a password, such as "${API_USER}:${API_PASSWORD}"'
+        )
+    return replace(server, transport="openapi")
 
 
 def check_url(url: str, path: JsonPath, example: str = "https://example.com/mcp") -> None:

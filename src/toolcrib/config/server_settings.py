@@ -13,7 +13,7 @@ _GIB: Final = 1024 * _MIB
 _DAY: Final = 86_400.0
 _MILLION: Final = 1_000_000
 
-Transport = Literal["stdio", "http", "sse"]
+Transport = Literal["stdio", "http", "sse", "openapi"]
 DeferTools = Literal["auto", "always", "never"]
 StartPolicy = Literal["eager", "lazy"]
 Instances = Literal["shared", "user", "session"]
@@ -36,10 +36,16 @@ class ServerConfig:
     cwd: str | None = setting(None, "The working directory of the program.")
     url: str = setting("", "The URL of a server on HTTP.", secret=True)
     headers: Mapping[str, str] = setting({}, "HTTP headers to send with every request.", secret=True)
+    openapi: str = setting(
+        "", "An OpenAPI document, as a file or a URL. Its operations become tools, which call the API.", secret=True
+    )
+    base_url: str = setting("", "The address of the API, in place of the one in the document.", secret=True)
+    query: Mapping[str, str] = setting({}, "Query parameters to send with every request to the API.", secret=True)
+    basic_auth: str = setting("", "`user:password` for the API.", secret=True)
     oauth_client_id: str = setting("", "The client id for `toolcrib login`, if the server does not allow registration.")
     oauth_client_secret: str = setting("", "The secret of `oauthClientId`.", secret=True)
     transport: Transport = setting(
-        "stdio", "The transport. The default for a server with a `url` is `http`.", key="type"
+        "stdio", "The transport. The default with a `url` is `http`, and with `openapi` it is `openapi`.", key="type"
     )
     enabled: bool = setting(True, "Whether to use the server.")
     alias: str = setting("", "A short name that replaces the server's name in tool names.")

@@ -33,7 +33,9 @@ def collect_document_secrets(value: Any, *, is_secret: bool = False) -> Iterator
 def collect_server_secrets(server: ServerConfig) -> Iterator[str]:
     """Yield the secrets of a server: headers, and variables whose names suggest a secret."""
     yield from server.headers.values()
+    yield from server.query.values()
     yield server.oauth_client_secret
+    yield server.basic_auth.partition(":")[2]
     yield from collect_environment_secrets(server.env)
 
 

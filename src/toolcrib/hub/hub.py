@@ -321,6 +321,8 @@ def _update_catalog(catalog: Catalog, directory: ToolDirectory) -> Catalog:
 def compute_server_identity(server: ServerConfig) -> str:
     """Return a digest of how a server is started or reached."""
     fields: list[Any] = [server.transport, server.command, *server.args, server.url, server.cwd]
+    if server.openapi:
+        fields += [server.openapi, server.base_url]
     return hashlib.sha256(json.dumps(fields).encode()).hexdigest()
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import urllib.error
-import urllib.request
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import click
 
 from toolcrib.cli.gateway.launch import config_option
+from toolcrib.cli.gateway.servers.openapi import build_api_entry
 from toolcrib.cli.printing import print_note, sanitize, wrap
 from toolcrib.config.clients.file_writes import check_writable, replace_file
 from toolcrib.config.clients.importing import plan_addition
@@ -23,6 +22,7 @@ from toolcrib.config.registry_format import RegistryOption, RegistryServer, read
 from toolcrib.config.server_entry import check_url
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import read_json_file
+from toolcrib.files.remote_file import fetch_remote_file
 from toolcrib.gateway.hosts import is_loopback
 
 MAX_REGISTRY_BYTES: Final = 1024 * 1024
@@ -50,6 +50,8 @@ def _split_pairs(separator: str, example: str) -> Callable[..., dict[str, str]]:
     metavar="FILE|URL",
     help="A server.json of the MCP registry: a file, - for standard input, or its address.",
 )
+@click.option("--openapi", default="", metavar="FILE|URL", help="An OpenAPI document; its operations become tools.")
+@click.option("--base-url", default="", metavar="URL", help="Address of the API of --openapi.")
 @click.option(
     "--package", default="", metavar="KIND", help="Which package of a server.json: npm, pypi, oci, nuget or remote."
 )
@@ -66,19 +68,30 @@ def _split_pairs(separator: str, example: str) -> Callable[..., dict[str, str]]:
     multiple=True,
     metavar="'NAME: VALUE'",
     callback=_split_pairs(":", "--header 'Authorization: Bearer ${TOKEN}'"),
-    help="HTTP header for a remote server; may be repeated.",
+    help="HTTP header for a remote server or an API; may be repeated.",
 )
+@click.option(
+    "--query",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_split_pairs("=", "--query 'api_key=${API_KEY}'"),
+    help="Query parameter for each request to an API; may be repeated.",
+)
+@click.option("--basic-auth", default="", metavar="USER:PASSWORD", help="Credentials of an API.")
 @click.option("--replace", is_flag=True, help="Replace a server of the same name.")
 @config_option
 @click.option("--dry-run", is_flag=True, help="Print the entry; write nothing.")
 def command(name: str, command_line: tuple[str, ...], **options: Any) -> None:
     """Add a server to toolcrib.json.
 
-    Give the command of the server after --, its address with --url, or its server.json with --from.
-    Comments in toolcrib.json are kept. A running gateway starts the server at once.
+    Give the command of the server after --, its address with --url, its server.json with --from, or
+    the OpenAPI document of an API with --openapi. Comments in toolcrib.json are kept. A running gateway starts the server at once.
     """
-    if sum(map(bool, (command_line, options["url"], options["source"]))) != 1:
-        raise click.UsageError("Give either a command after --, or --url, or --from.")
+    if sum(map(bool, (command_line, options["url"], options["source"], options["openapi"]))) != 1:
+        raise click.UsageError("Give either a command after --, or --url, or --from, or --openapi.")
+    api_options = ("base_url", "query", "basic_auth")
+    if not options["openapi"] and any(options[option] for option in api_options):
+        raise click.UsageError("--base-url, --query and --basic-auth need --openapi.")
     if options["package"] and not options["source"]:
         raise click.UsageError("--package needs --from.")
     entry: dict[str, Any]
@@ -87,13 +100,15 @@ def command(name: str, command_line: tuple[str, ...], **options: Any) -> None:
         server = read_registry_server(_read_document(options["source"]), options["source"])
         entry = dict(_select_option(server, options["package"], options["source"]).entry)
         name, imported_from = name or server.name, f"MCP registry: {options['source']}"
+    elif options["openapi"]:
+        name, entry = build_api_entry(name, options)
     elif command_line:
         entry = {"command": command_line[0], "args": list(command_line[1:])}
     else:
         entry = {"url": options["url"]}
     if not name:
         raise click.UsageError("Give the server a name: toolcrib add NAME …")
-    for key, values in (("env", options["env"]), ("headers", options["headers"])):
+    for key, values in (("env", options["env"]), ("headers", options["headers"]), ("query", options["query"])):
         if values:
             entry[key] = {**entry.get(key, {}), **values}
     path = (find_config_path(options["config_file"]) or user_config_path(os.environ)).absolute()
@@ -140,29 +155,10 @@ def _read_document(source: str) -> object:
         file = read_json_file(source, InvalidConfig, "a server.json")
         return next(iter(file.iter_values()))[1]
     check_url(source, ("--from",), "https://example.com/server.json")
-    request = urllib.request.Request(source, headers={"Accept": "application/json"})
     is_local = is_loopback(urlsplit(source).hostname or "")
-    opener = urllib.request.build_opener(_NoRedirects, *[urllib.request.ProxyHandler({})] * is_local)
-    try:
-        with opener.open(request, timeout=_FETCH_SECONDS) as response:
-            content = response.read(MAX_REGISTRY_BYTES + 1)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise InvalidConfig(f"{source} returned HTTP {error.code}; check the address") from None
-    except (OSError, ValueError) as error:
-        raise InvalidConfig(f"{source}: cannot be read: {getattr(error, 'reason', error)}") from None
-    if len(content) > MAX_REGISTRY_BYTES:
-        raise InvalidConfig(f"{source}: is larger than {MAX_REGISTRY_BYTES // 1024**2} MiB")
+    content = fetch_remote_file(source, MAX_REGISTRY_BYTES, _FETCH_SECONDS, uses_proxy=not is_local)
     try:
         document: object = json.loads(content)
     except (ValueError, RecursionError):
         raise InvalidConfig(f"{source}: is not JSON; pass the address of a server.json") from None
     return document
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: the user has chosen this address and no other."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> NoReturn:
-        fp.close()
-        raise InvalidConfig(f"{req.full_url} redirects to {newurl}; pass that address if you trust it")

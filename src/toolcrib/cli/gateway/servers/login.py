@@ -85,6 +85,10 @@ def _find_server(config: GatewayConfig, name: str) -> ServerConfig:
     server = config.servers.get(name)
     if server is None:
         raise InvalidConfig(f"there is no server {name!r:.200} in {config.path}; {_suggest_server(config, name)}")
+    if server.openapi:
+        raise InvalidConfig(
+            f"{name} is an API without a login; set its credentials in `headers`, `query` or `basicAuth`"
+        )
     if not server.url:
         raise InvalidConfig(f"{name} is a local program, which cannot be logged in to; set its credentials in `env`")
     return server

@@ -304,4 +304,6 @@ def _suggest_default_fix(server: ServerConfig, error: str) -> str:
         )
     if server.url:
         return "check its `url`, and whether the server is running"
+    if server.openapi:
+        return "correct its `openapi` or `baseUrl`"
     return "run its command by hand and check its output"

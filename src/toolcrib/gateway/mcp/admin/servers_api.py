@@ -78,10 +78,10 @@ def _get_server(call: ApiCall, logins: ServerLogins) -> dict[str, Any]:
 
 def _describe_target(server: ServerConfig) -> str:
     """Return the command or the address of a server without its secrets."""
-    text = server.url or " ".join([server.command, *server.args])
+    text = server.url or server.openapi or " ".join([server.command, *server.args])
     text = Redactor(collect_server_secrets(server))(text)
     # User information and queries of URLs often hold tokens.
-    if server.url:
+    if "://" in text and not server.command:
         scheme, _, rest = text.partition("://")
         text = f"{scheme}://{rest.partition('?')[0].rpartition('@')[2]}"
     return text
@@ -128,7 +128,7 @@ class ServerLogins:
         """Start a login and return the address of the server's login page."""
         server, config = find_server(call), call.router.hub.config
         if not server.url:
-            raise InvalidConfig(f"{server.name} is a local program, which cannot be logged in to")
+            raise InvalidConfig(f"{server.name} has no `url`, so it cannot be logged in to")
         folder = resolve_token_folder(config)
         if folder is None:
             raise InvalidStore('tokens need a "store" that is a file; configure one')

@@ -27,6 +27,7 @@ from toolcrib.config.server_settings import ServerConfig, Transport
 from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, EndlessMessage, RepairedStream
 from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
+from toolcrib.gateway.mcp.upstream.openapi.server import open_api_server
 from toolcrib.gateway.mcp.upstream.sdk import (
     CONNECTION_CLOSED_MESSAGE,
     OnNotify,
@@ -238,6 +239,8 @@ def _open_transport(
             max_message_bytes=_max_message_bytes(server),
             stderr_tail=stderr_tail,
         )
+    if server.transport == "openapi":
+        return open_api_server(server)
     if server.transport == "sse":
         return _open_sse(server, watch)
     return _open_streamable_http(server, watch)

@@ -1,0 +1,184 @@
+"""Read an OpenAPI document: its references and the address of its API."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import unquote, urljoin, urlsplit
+
+from toolcrib.errors import InvalidConfig
+from toolcrib.files.remote_file import fetch_remote_file
+from toolcrib.files.yaml_text import parse_yaml
+
+MAX_DOCUMENT_BYTES: Final = 20 * 1024 * 1024
+MAX_REFERENCE_STEPS: Final = 20
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_VERSION: Final = re.compile(r"3\.\d")
+
+
+class UnresolvedReference(Exception):
+    """A `$ref` that is not used; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenApiDocument:
+    """A parsed document and the file or URL it was read from."""
+
+    source: str
+    root: Mapping[str, Any]
+
+    @property
+    def has_old_schemas(self) -> bool:
+        """Whether schemas have the keywords of version 3.0, such as `nullable`."""
+        return str(self.root.get("openapi")).startswith("3.0")
+
+    @property
+    def title(self) -> str:
+        """The title of the API."""
+        return get_text(get_mapping(self.root, "info"), "title")
+
+    def resolve(self, value: object) -> Mapping[str, Any]:
+        """Return an object of the document, following its references; raise `UnresolvedReference`."""
+        for _ in range(MAX_REFERENCE_STEPS):
+            if not isinstance(value, Mapping):
+                raise UnresolvedReference("it has a part that is not an object")
+            if not isinstance(value.get("$ref"), str):
+                return value
+            value = self.find_target(value["$ref"])
+        raise UnresolvedReference("it has a reference that refers to itself")
+
+    def find_target(self, reference: str) -> object:
+        """Return what a reference points to. References to other files or addresses are refused."""
+        if not reference.startswith("#/"):
+            raise UnresolvedReference(
+                f"it refers to {reference[:80]!r}, which is not read; bundle the document into one file"
+            )
+        target: object = self.root
+        for step in reference[2:].split("/"):
+            key = unquote(step).replace("~1", "/").replace("~0", "~")
+            if isinstance(target, Mapping) and key in target:
+                target = target[key]
+            elif isinstance(target, list) and key.isdecimal() and int(key) < len(target):
+                target = target[int(key)]
+            else:
+                raise UnresolvedReference(f"it refers to {reference[:80]!r}, which the document does not have")
+        return target
+
+
+def load_document(source: str, timeout_seconds: float = 30.0, *, uses_proxy: bool = True) -> OpenApiDocument:
+    """Return the document in a file or at a URL; raise `InvalidConfig` if it can't be used."""
+    if is_remote(source):
+        content = fetch_remote_file(source, MAX_DOCUMENT_BYTES, timeout_seconds, uses_proxy=uses_proxy)
+    else:
+        content = _read_file(source)
+    return parse_document(source, content)
+
+
+def parse_document(source: str, content: bytes) -> OpenApiDocument:
+    """Return the document in a JSON or YAML text."""
+    try:
+        text = content.decode("utf-8-sig")
+        root = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(source, text, InvalidConfig)
+    except (ValueError, RecursionError):
+        raise InvalidConfig(f"{source}: is neither JSON nor YAML that can be read") from None
+    if not isinstance(root, dict) or not is_openapi(root):
+        raise InvalidConfig(f"{source}: is not an OpenAPI document; it has no `openapi` and `paths`")
+    if "swagger" in root or not _VERSION.match(str(root.get("openapi"))):
+        version = root.get("swagger") or root.get("openapi")
+        raise InvalidConfig(f"{source}: has version {version!s:.20}; convert it to OpenAPI 3.0 or 3.1")
+    return OpenApiDocument(source, root)
+
+
+def is_openapi(document: object) -> bool:
+    """Return whether a JSON value looks like an OpenAPI or Swagger document."""
+    return isinstance(document, Mapping) and ("openapi" in document or "swagger" in document)
+
+
+def is_remote(source: str) -> bool:
+    """Return whether a source is a URL and not a file."""
+    return source.startswith(("http://", "https://"))
+
+
+def find_base_url(document: OpenApiDocument, configured: str = "") -> str:
+    """Return the address of the API; raise `InvalidConfig` if the document's own is not trusted.
+
+    A document from another machine must not choose where requests and tokens are sent, so its address
+    is used only if it is on the same host.
+    """
+    url = configured or read_server_url(document)
+    if not configured and is_remote(document.source) and not is_same_host(url, document.source):
+        raise InvalidConfig(f"{document.source}: the API is on another host ({url}); set `baseUrl` if you trust it")
+    return url.rstrip("/")
+
+
+def read_server_url(document: OpenApiDocument) -> str:
+    """Return the first address that a document names, as an absolute URL."""
+    servers = document.root.get("servers")
+    first = servers[0] if isinstance(servers, list) and servers else {}
+    url = expand_server_url(first if isinstance(first, Mapping) else {})
+    if is_remote(document.source):
+        url = urljoin(document.source, url or "/")
+    try:
+        is_valid = urlsplit(url).scheme in ("http", "https") and bool(urlsplit(url).hostname)
+    except ValueError:
+        is_valid = False
+    if not is_valid:
+        raise InvalidConfig(f"{document.source}: does not name the address of the API; set `baseUrl`")
+    return url
+
+
+def expand_server_url(server: Mapping[str, Any]) -> str:
+    """Return the URL of a server with its variables replaced by their defaults."""
+    variables = get_mapping(server, "variables")
+    return _PLACEHOLDER.sub(
+        lambda match: get_text(get_mapping(variables, match[1]), "default") or match[0], get_text(server, "url")
+    )
+
+
+def is_same_host(url: str, other: str) -> bool:
+    """Return whether two URLs have the same scheme, host and port."""
+    return _split_origin(url) == _split_origin(other)
+
+
+def is_private_host(url: str) -> bool:
+    """Return whether a URL names this machine or an address of a private network."""
+    host = urlsplit(url).hostname or ""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return host == "localhost" or host.endswith((".localhost", ".local", ".internal"))
+    return not address.is_global
+
+
+def get_mapping(holder: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return a member that is an object, or an empty one."""
+    value = holder.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def get_text(holder: Mapping[str, Any], key: str) -> str:
+    """Return a member that is a text, or an empty one."""
+    value = holder.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _read_file(source: str) -> bytes:
+    try:
+        with Path(source).expanduser().open("rb") as file:
+            content = file.read(MAX_DOCUMENT_BYTES + 1)
+    except OSError as error:
+        raise InvalidConfig(f"{source}: cannot be read: {error.strerror or error}") from None
+    if len(content) > MAX_DOCUMENT_BYTES:
+        raise InvalidConfig(f"{source}: is larger than {MAX_DOCUMENT_BYTES // 1024**2} MiB")
+    return content
+
+
+def _split_origin(url: str) -> tuple[str, str, int | None]:
+    parts = urlsplit(url)
+    default = {"http": 80, "https": 443}.get(parts.scheme)
+    return parts.scheme, parts.hostname or "", parts.port or default
