@@ -153,7 +153,7 @@ def test_schemas_that_grow_exponentially_are_cut() -> None:
 
 
 def test_numbers_of_operations_and_parameters_are_limited() -> None:
-    many = {f"/{number}": {"get": {}} for number in range(MAX_OPERATIONS + 5)}
+    many: dict[str, Any] = {f"/{number}": {"get": {}} for number in range(MAX_OPERATIONS + 5)}
     found = read({"openapi": "3.1.0", "paths": many})
     assert len(found.operations) == MAX_OPERATIONS
     assert len(found.problems) == 1
@@ -168,7 +168,7 @@ def test_an_operation_on_another_host_is_left_out() -> None:
 
 
 def test_a_body_of_an_unknown_type_is_left_out_only_if_required() -> None:
-    body = {"content": {"application/octet-stream": {}}}
+    body: dict[str, Any] = {"content": {"application/octet-stream": {}}}
     assert len(read(one_operation({"requestBody": body}, "post")).operations) == 1
     assert "octet-stream" in read(one_operation({"requestBody": {**body, "required": True}}, "post")).problems[0]
 
