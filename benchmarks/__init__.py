@@ -1,1 +1,1 @@
-"""Quality and speed over the public API, always beside a peer, in one run."""
+"""Measurements of quality, speed and cost, compared with peers in the same run."""

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.context import data_folder
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER, build_encoder
@@ -272,7 +272,7 @@ def main(torch_python: str, whole: Path, data: Path | None, sets: str, vectors: 
             "# What each part of ranking adds",
             "",
             f"In percent, on {sizes}; up to {MOST_QUERIES} queries of each, every tool read. "
-            f"Made by `python -m benchmarks.ablation` in {described()['python']}, read by {reader}.",
+            f"Made by `python -m benchmarks.ablation` in {describe_machine()['python']}, read by {reader}.",
             "",
             *table(found),
             "",

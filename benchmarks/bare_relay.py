@@ -1,4 +1,4 @@
-"""The least a relay can do: bytes from one socket to the other, unread. What no gateway can be below."""
+"""A relay that only copies bytes between two sockets: the lower bound for a gateway."""
 
 import asyncio
 import sys
@@ -8,7 +8,7 @@ import uvicorn
 
 
 class _Half(asyncio.Protocol):
-    """One side, which hands what it receives to the other."""
+    """One of the two connections; it sends what it receives to the other."""
 
     def __init__(self, port: int | None = None) -> None:
         self._port = port
@@ -38,14 +38,14 @@ class _Half(asyncio.Protocol):
 
 
 async def relay(port: int, to: int) -> None:
-    """Pass on what comes to one port to another."""
+    """Relay connections from one port to another."""
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: _Half(to), "127.0.0.1", port, backlog=2_048)
     await server.serve_forever()
 
 
 if __name__ == "__main__":
-    # The event loop that our gateway has.
+    # The same event loop as in our gateway.
     factory = uvicorn.Config("", loop="auto").get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
         runner.run(relay(int(sys.argv[1]), int(sys.argv[2])))

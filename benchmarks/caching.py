@@ -25,9 +25,9 @@ import click
 import httpx2
 
 from benchmarks.caching_wires import Body, Chat, Messages, Responses, View, Wire
-from benchmarks.context import Question as Need
-from benchmarks.context import catalog_of, counter, data_folder
-from benchmarks.machine import described
+from benchmarks.context import ContextQuery as Need
+from benchmarks.context import data_folder, find_token_counter, sample_catalog
+from benchmarks.machine import describe_machine
 from tests.gateway.llm.serving import running_llm_gateway
 from toolcrib import Tool
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
@@ -336,8 +336,8 @@ def _row(api: str, name: str, one: Figures, costs: Sequence[float], up_front: Fi
 def render_tables(data: Path, sizes: Sequence[int]) -> Iterator[str]:
     """Yield the results as lines of Markdown."""
     folder = data / "mcp_catalog"
-    title, count = counter()
-    every = {tool.id: tool for tool in catalog_of(folder, 5_744, ())}
+    title, count = find_token_counter()
+    every = {tool.id: tool for tool in sample_catalog(folder, 5_744, ())}
     chosen = random.Random("caching").sample(build_questions(folder, every), DIFFERENT)
     needs = [Need(question.text, ids) for question, ids in chosen]
     questions = [question for question, _ in chosen]
@@ -350,7 +350,7 @@ def render_tables(data: Path, sizes: Sequence[int]) -> Iterator[str]:
         "was called."
     )
     for size in sizes:
-        tools = catalog_of(folder, size, needs)
+        tools = sample_catalog(folder, size, needs)
         tokens = sum(count(json.dumps(Messages().tool(tool), ensure_ascii=False)) for tool in tools)
         yield ""
         yield f"## {len(tools):,} tools, {tokens / len(tools):.0f} tokens each"
@@ -360,7 +360,7 @@ def render_tables(data: Path, sizes: Sequence[int]) -> Iterator[str]:
         for wire in WIRES:
             yield from measure(wire, tools, questions, count)
     yield ""
-    yield f"{', '.join(described().values())}."
+    yield f"{', '.join(describe_machine().values())}."
 
 
 @click.command()

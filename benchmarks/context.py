@@ -1,10 +1,10 @@
-"""What a conversation of 20 turns sends: tokens of tools and messages, for each way of showing tools.
+"""Measure the tokens of a conversation of 20 turns for several ways of showing tools.
 
 python -m benchmarks.context [--data DIR] [--out FILE]
 
-A scripted model works through 20 questions of the catalog's own query set, twelve different ones, in
-a fixed order. It calls a tool it knows how to call; else it searches once, in the question's words;
-and if that finds none, it gives up. Each way of showing tools uses its own search.
+A scripted model gets 20 queries of the catalog's eval set, twelve of them different, in a fixed order. It calls a
+right tool if it has the definition. Otherwise it searches once with the words of the query, and gives up if that does
+not find the tool. Each way of showing tools uses its own search.
 """
 
 import json
@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import click
 
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from toolcrib import Tool, Toolcrib
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.core.tool_names import public_name
@@ -29,15 +29,15 @@ SIZES = (19, 58, 500, 5_744)
 TURNS = 20
 DIFFERENT = 12
 BUDGET_TOKENS = 6_000
-RESULT = "The tool answered with some lines of text about what was asked for. " * 4
-ANSWER = "Here is what I found out, in a sentence or two, for the person who asked."
+RESULT = "The tool answered with some lines of text about what was entries for. " * 4
+ANSWER = "Here is what I found out, in a sentence or two, for the person who entries."
 
 Message = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What is asked, and the ids of the tools that would do."""
+class ContextQuery:
+    """A query and the ids of the right tools."""
 
     text: str
     relevant: frozenset[str]
@@ -47,16 +47,16 @@ class Scheme(Protocol):
     """A way of showing tools."""
 
     def tools(self) -> Sequence[object]:
-        """What the next request lists."""
+        """Return the tools of the next request."""
 
-    def known(self, ids: frozenset[str]) -> str | None:
-        """The one of these tools that the model knows how to call."""
+    def find_callable(self, ids: frozenset[str]) -> str | None:
+        """Return one of these tools whose definition the model has, or None."""
 
     def search(self, query: str) -> list[Message]:
-        """The model's search, and the answer to it."""
+        """Return the messages of a search by the model."""
 
     def call(self, name: str) -> list[Message]:
-        """The model's call of a tool, and its result."""
+        """Return the messages of a call of a tool."""
 
 
 def _exchange(name: str, arguments: object, result: str) -> list[Message]:
@@ -64,7 +64,7 @@ def _exchange(name: str, arguments: object, result: str) -> list[Message]:
 
 
 class UpFront:
-    """Every definition with every request."""
+    """Sends every definition with every request."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._entries = [_entry(tool) for tool in tools]
@@ -72,7 +72,7 @@ class UpFront:
     def tools(self) -> Sequence[object]:
         return self._entries
 
-    def known(self, ids: frozenset[str]) -> str | None:
+    def find_callable(self, ids: frozenset[str]) -> str | None:
         return min(ids)
 
     def search(self, query: str) -> list[Message]:
@@ -82,11 +82,11 @@ class UpFront:
         return _exchange(name, {}, RESULT)
 
 
-class Everruns(UpFront):
-    """everruns: names and descriptions of all tools, parameters of those that were searched for."""
+class EverrunsScheme(UpFront):
+    """everruns: names and descriptions of all tools, parameters of the tools that were found."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
-        # Its names are all there is; ours tell equal names of two servers apart.
+        # everruns has no servers, so the names must differ between servers.
         self._tools = [tool.replace(name=public_name(tool), id=tool.id) for tool in tools]
         self._ids = {tool.name: tool.id for tool in self._tools}
         self._search = everruns.EverrunsToolSearch()
@@ -95,7 +95,7 @@ class Everruns(UpFront):
         listed = [everruns.SEARCH_TOOL, *self._tools]
         return [one.render() for one in self._search.advertise(listed, "session")]
 
-    def known(self, ids: frozenset[str]) -> str | None:
+    def find_callable(self, ids: frozenset[str]) -> str | None:
         names = self._search.reveals.get_names("session")
         return _first(ids, (self._ids[name] for name in names))
 
@@ -110,8 +110,8 @@ class _Run:
     state: dict[str, Any] = field(default_factory=dict)
 
 
-class Shipit(UpFront):
-    """shipit 2.2: ten tools at first within 4,096 tokens; what a search finds is loaded."""
+class ShipitScheme(UpFront):
+    """shipit 2.2: at first ten tools within 4,096 tokens, then also the tools that were found."""
 
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._search = shipit.LoadingToolSearchTool()
@@ -135,7 +135,7 @@ class Shipit(UpFront):
         loaded = state[shipit.LOADED_NAMES_KEY]
         return shipit.advertised_schemas(self._schemas, state[shipit.DEFERRED_NAMES_KEY], loaded)
 
-    def known(self, ids: frozenset[str]) -> str | None:
+    def find_callable(self, ids: frozenset[str]) -> str | None:
         state = self._run.state
         hidden = set(state[shipit.DEFERRED_NAMES_KEY]) - set(state[shipit.LOADED_NAMES_KEY])
         return _first(ids, (id for name, id in self._ids.items() if name not in hidden))
@@ -145,8 +145,8 @@ class Shipit(UpFront):
         return _exchange(self._search.name, {"query": query}, output.text)
 
 
-class Ours(UpFront):
-    """Ours, in either style, through the same calls an agent loop makes."""
+class ToolcribScheme(UpFront):
+    """Toolcrib in one of its styles, through the calls of an agent loop."""
 
     def __init__(self, tools: Sequence[Tool], style: Any) -> None:
         self._crib = Toolcrib(tools, disclosure=Disclosure())
@@ -158,7 +158,7 @@ class Ours(UpFront):
     def tools(self) -> Sequence[object]:
         return self._session.tools("openai_chat")
 
-    def known(self, ids: frozenset[str]) -> str | None:
+    def find_callable(self, ids: frozenset[str]) -> str | None:
         return _first(ids, [*(one.id for one in self._session.state.revealed), *self._found])
 
     def search(self, query: str) -> list[Message]:
@@ -201,7 +201,7 @@ def _entry(tool: Tool) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class Cost:
-    """What was sent. `fresh` is what a prompt cache had not seen as the beginning of a request."""
+    """The tokens that were sent. `fresh` tokens are not in the prefix of the request before."""
 
     first: int = 0
     total: int = 0
@@ -211,7 +211,7 @@ class Cost:
 
 
 class Meter:
-    """Counts requests piece by piece, each piece once."""
+    """Counts the tokens of requests."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
@@ -220,12 +220,12 @@ class Meter:
         self.cost = Cost()
 
     def request(self, tools: Sequence[object], messages: Sequence[Message]) -> None:
-        """One request: tools come first, as every provider puts them."""
-        pieces = [json.dumps(piece, ensure_ascii=False) for piece in (*tools, *messages)]
-        sizes = [self._tokens(piece) for piece in pieces]
+        """Count one request. Tools come first, as with every provider."""
+        parts = [json.dumps(part, ensure_ascii=False) for part in (*tools, *messages)]
+        sizes = [self._tokens(part) for part in parts]
         kept = 0
-        for before, piece in zip(self._before, pieces, strict=False):
-            if before != piece:
+        for before, part in zip(self._before, parts, strict=False):
+            if before != part:
                 break
             kept += 1
         cost = self.cost
@@ -233,24 +233,24 @@ class Meter:
         cost.total += sum(sizes)
         cost.fresh += sum(sizes[kept:])
         cost.requests += 1
-        self._before = pieces
+        self._before = parts
 
-    def _tokens(self, piece: str) -> int:
-        if piece not in self._known:
-            self._known[piece] = self._count(piece)
-        return self._known[piece]
+    def _tokens(self, part: str) -> int:
+        if part not in self._known:
+            self._known[part] = self._count(part)
+        return self._known[part]
 
 
-def conversation(scheme: Scheme, questions: Sequence[Question], meter: Meter) -> Cost:
-    """Work through the questions."""
+def run_conversation(scheme: Scheme, questions: Sequence[ContextQuery], meter: Meter) -> Cost:
+    """Run a conversation and return its cost."""
     messages: list[Message] = []
     for question in questions:
         messages.append({"role": "user", "content": question.text})
         meter.request(scheme.tools(), messages)
-        if not scheme.known(question.relevant):
+        if not scheme.find_callable(question.relevant):
             messages += scheme.search(question.text)
             meter.request(scheme.tools(), messages)
-        if name := scheme.known(question.relevant):
+        if name := scheme.find_callable(question.relevant):
             meter.cost.solved += 1
             messages += scheme.call(name)
             meter.request(scheme.tools(), messages)
@@ -260,21 +260,21 @@ def conversation(scheme: Scheme, questions: Sequence[Question], meter: Meter) ->
 
 SCHEMES: dict[str, Callable[[Sequence[Tool]], Scheme]] = {
     "everything up front": UpFront,
-    "everruns' scheme": Everruns,
-    "shipit 2.2's scheme": Shipit,
-    "ours, reveal": lambda tools: Ours(tools, "reveal"),
-    "ours, dispatch": lambda tools: Ours(tools, "dispatch"),
+    "everruns' scheme": EverrunsScheme,
+    "shipit 2.2's scheme": ShipitScheme,
+    "ours, reveal": lambda tools: ToolcribScheme(tools, "reveal"),
+    "ours, dispatch": lambda tools: ToolcribScheme(tools, "dispatch"),
 }
 
 
-def questions_of(folder: Path) -> list[Question]:
-    """Twenty questions, twelve different ones; every fourth or so comes back."""
+def read_queries(folder: Path) -> list[ContextQuery]:
+    """Return twenty queries, twelve of them different."""
     lines = (folder / "queries.jsonl").read_text(encoding="utf-8").splitlines()
-    asked = [json.loads(line) for line in lines]
-    usable = [Question(one["query"], frozenset(one["relevant"])) for one in asked if one["relevant"]]
-    chance = random.Random("context")
-    different = chance.sample(usable, DIFFERENT)
-    repeats = chance.choices(different[: DIFFERENT // 2], k=TURNS - DIFFERENT)
+    entries = [json.loads(line) for line in lines]
+    usable = [ContextQuery(one["query"], frozenset(one["relevant"])) for one in entries if one["relevant"]]
+    rng = random.Random("context")
+    different = rng.sample(usable, DIFFERENT)
+    repeats = rng.choices(different[: DIFFERENT // 2], k=TURNS - DIFFERENT)
     return different[: DIFFERENT // 2] + [
         question
         for pair in zip(repeats, [*different[DIFFERENT // 2 :], None, None], strict=True)
@@ -283,8 +283,8 @@ def questions_of(folder: Path) -> list[Question]:
     ]
 
 
-def catalog_of(folder: Path, size: int, questions: Sequence[Question]) -> list[Tool]:
-    """So many tools, with one for each question among them, in the catalog's order."""
+def sample_catalog(folder: Path, size: int, questions: Sequence[ContextQuery]) -> list[Tool]:
+    """Return a sample of the tools in the order of the catalog, with a right one for each query."""
     lines = (folder / "tools.jsonl").read_text(encoding="utf-8").splitlines()
     tools = [
         Tool(
@@ -302,8 +302,8 @@ def catalog_of(folder: Path, size: int, questions: Sequence[Question]) -> list[T
     return [tool for tool in tools if tool.id in chosen]
 
 
-def counter() -> tuple[str, Callable[[str], int]]:
-    """An exact counter if there is one here, else our estimate."""
+def find_token_counter() -> tuple[str, Callable[[str], int]]:
+    """Return an exact token counter if one is installed, otherwise the estimate of Toolcrib."""
     try:
         from rs_bpe.bpe import openai
     except ImportError:
@@ -312,19 +312,19 @@ def counter() -> tuple[str, Callable[[str], int]]:
 
 
 def table(data: Path) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     folder = data / "mcp_catalog"
-    questions = questions_of(folder)
-    title, count = counter()
+    questions = read_queries(folder)
+    title, count = find_token_counter()
     lines = [
         "# Tokens sent in a conversation of 20 turns",
         "",
-        f"`python -m benchmarks.context`. Tokens: {title}. Budget of ours: {BUDGET_TOKENS:,} tokens of "
-        "revealed tools. *Fresh* is what a prompt cache had not seen as the beginning of the request "
-        "before. *Solved* counts the questions for which the right tool was there to be called.",
+        f"`python -m benchmarks.context`. Tokens: {title}. Budget of Toolcrib: {BUDGET_TOKENS:,} tokens of "
+        "revealed tools. *Fresh* tokens are not in the prefix of the request before, so a prompt cache does not have "
+        "them. *Solved* counts the queries for which the model had the definition of a right tool.",
     ]
     for size in SIZES:
-        tools = catalog_of(folder, size, questions)
+        tools = sample_catalog(folder, size, questions)
         lines += [
             "",
             f"## {len(tools):,} tools",
@@ -334,19 +334,19 @@ def table(data: Path) -> str:
         ]
         everything = 0
         for name, scheme in SCHEMES.items():
-            cost = conversation(scheme(tools), questions, Meter(count))
+            cost = run_conversation(scheme(tools), questions, Meter(count))
             everything = everything or cost.total
             share = 100 * cost.total / everything
             lines.append(
                 f"| {name} | {cost.first:,} | {cost.total:,} | {share:.2f} % | {cost.fresh:,} "
                 f"| {cost.requests} | {cost.solved} of {TURNS} |"
             )
-    machine = ", ".join(described().values())
+    machine = ", ".join(describe_machine().values())
     return "\n".join([*lines, "", f"{machine}.", ""])
 
 
 def data_folder(named: Path | None) -> Path:
-    """The folder of the data sets, if the catalog of real servers is in it."""
+    """Return the folder of the data sets; fail if it has no catalog of real servers."""
     folder = named or Path(os.environ.get("TOOLCRIB_DATA") or "../shared/data")
     if not (folder / "mcp_catalog" / "tools.jsonl").is_file():
         raise click.ClickException(f"no mcp_catalog in {folder}; name its folder with --data")
@@ -357,7 +357,7 @@ def data_folder(named: Path | None) -> Path:
 @click.option("--data", type=click.Path(path_type=Path), help="Folder that holds mcp_catalog.")
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/context.md")
 def main(data: Path | None, out: Path) -> None:
-    """Measure what each way of showing tools sends."""
+    """Measure the tokens of each way of showing tools."""
     text = table(data_folder(data))
     out.write_text(text, encoding="utf-8")
     click.echo(text)

@@ -1,4 +1,4 @@
-"""A server for `benchmarks.mcp`: as many tools as asked for, each of which echoes.
+"""A server for `benchmarks.mcp` with any number of tools that return their input.
 
 python -m benchmarks.echo_server NUMBER
 """
@@ -15,7 +15,7 @@ Context = Any
 
 
 def definition(number: int) -> dict[str, Any]:
-    """A tool of about the size that real ones have."""
+    """Return a tool about as large as a real one."""
     about = f"Echo a text through channel {number}, with its length and the time it came in. "
     text = {"type": "string", "description": "What to echo, up to a thousand characters."}
     count = {"type": "integer", "minimum": 1, "maximum": 9, "description": "How often to echo it."}
@@ -32,7 +32,7 @@ def definition(number: int) -> dict[str, Any]:
 
 
 def server(tools: int) -> Server[Any]:
-    """The server with so many tools."""
+    """Return a server with this number of tools."""
     listed = [types.Tool.model_validate(definition(number)) for number in range(tools)]
 
     async def list_tools(ctx: Context, params: Any) -> types.ListToolsResult:

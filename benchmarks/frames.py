@@ -15,7 +15,7 @@ from unittest.mock import patch
 import click
 
 from benchmarks.context import data_folder
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
@@ -82,7 +82,7 @@ def main(data: Path | None, vectors: Path | None, out: Path) -> None:
         "",
         f"{len(eval_set.queries)} queries over {len(eval_set.catalog):,} tools, each put into a frame, "
         "in percent: read whole → read without what is said around them. "
-        f"Made by `python -m benchmarks.frames` in {described()['python']}.",
+        f"Made by `python -m benchmarks.frames` in {describe_machine()['python']}.",
         "",
         f"| | {' | '.join(FIGURES.values())} |",
         f"|---|{'---:|' * len(FIGURES)}",

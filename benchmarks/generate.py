@@ -1,4 +1,4 @@
-"""Tools that read like real ones, as many as wanted, the same for the same seed."""
+"""Generate tools that resemble real ones. The same seed gives the same tools."""
 
 import itertools
 import random
@@ -6,7 +6,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypedDict, TypeVar
 
-from benchmarks.vocabulary import ACTIONS, CATEGORIES, NOUNS, PARAMETERS, QUALITIES, SENTENCES, SERVICES, THINGS, listed
+from benchmarks.vocabulary import (
+    ACTIONS,
+    CATEGORIES,
+    NOUNS,
+    PARAMETERS,
+    QUALITIES,
+    SENTENCES,
+    SERVICES,
+    THINGS,
+    split_words,
+)
 
 Word = TypeVar("Word")
 
@@ -29,7 +39,7 @@ CLOSERS = ("", "for my team", "before tomorrow", "and tell me the result", "from
 
 
 class Row(TypedDict):
-    """One tool as plain data, the form every engine is fed from."""
+    """One tool as plain data, the input of every engine."""
 
     id: str
     name: str
@@ -41,24 +51,24 @@ class Row(TypedDict):
 
 
 class Query(NamedTuple):
-    """A question, and the tool it was made from."""
+    """A query and the id of its tool."""
 
     text: str
     source: str
 
 
 class _Words:
-    """Draws by the law of Zipf and Mandelbrot: the k-th word of a list comes up as 1 / (k + 5)."""
+    """Draws words with a Zipf-Mandelbrot distribution: the weight of the k-th word is 1 / (k + 5)."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self._chance = chance
-        rare = _rare_words(chance, RARE_WORDS)
-        self._nouns = _zipf_pool(chance, NOUNS, POOL)
+    def __init__(self, rng: random.Random) -> None:
+        self._chance = rng
+        rare = _rare_words(rng, RARE_WORDS)
+        self._nouns = _zipf_pool(rng, NOUNS, POOL)
         tail = int(POOL * RARE_SHARE)
-        self._nouns[:tail] = _zipf_pool(chance, rare, tail)
-        self._qualities = _zipf_pool(chance, QUALITIES, POOL)
-        self._things = _zipf_pool(chance, THINGS, POOL)
-        self._actions = _zipf_pool(chance, ACTIONS, POOL)
+        self._nouns[:tail] = _zipf_pool(rng, rare, tail)
+        self._qualities = _zipf_pool(rng, QUALITIES, POOL)
+        self._things = _zipf_pool(rng, THINGS, POOL)
+        self._actions = _zipf_pool(rng, ACTIONS, POOL)
 
     def noun(self) -> str:
         return self._nouns[int(self._chance.random() * POOL)]
@@ -74,29 +84,29 @@ class _Words:
 
 
 def rows(count: int, seed: int = 0) -> Iterator[Row]:
-    """Yield `count` tools, server after server, none held back."""
-    return itertools.islice(_endless(seed), count)
+    """Yield `count` tools, server by server."""
+    return itertools.islice(_generate_rows(seed), count)
 
 
 def queries(sample: Sequence[Row], count: int, seed: int = 0) -> list[Query]:
-    """Questions about the tools in `sample`: natural language and keywords by turns."""
-    chance = random.Random(f"queries {seed}")
+    """Return queries for the tools in `sample`, natural language and keywords alternately."""
+    rng = random.Random(f"queries {seed}")
     ask = itertools.cycle((_natural, _keywords))
-    return [make(chance, chance.choice(sample)) for make in itertools.islice(ask, count)]
+    return [make(rng, rng.choice(sample)) for make in itertools.islice(ask, count)]
 
 
-def _endless(seed: int) -> Iterator[Row]:
-    chance = random.Random(f"tools {seed}")
-    words = _Words(chance)
+def _generate_rows(seed: int) -> Iterator[Row]:
+    rng = random.Random(f"tools {seed}")
+    words = _Words(rng)
     for number in itertools.count():
         lap, turn = divmod(number, len(SERVICES))
         service = SERVICES[turn]
         server = service if not lap else f"{service}-{words.noun()}-{lap}"
-        style = chance.choice(("snake", "snake", "snake", "camel", "kebab"))
-        category = chance.choice(CATEGORIES)
+        style = rng.choice(("snake", "snake", "snake", "camel", "kebab"))
+        category = rng.choice(CATEGORIES)
         names: set[str] = set()
-        for _ in range(chance.randint(*TOOLS_PER_SERVER)):
-            row = _row(chance, words, service, style)
+        for _ in range(rng.randint(*TOOLS_PER_SERVER)):
+            row = _row(rng, words, service, style)
             if row["name"] not in names:
                 names.add(row["name"])
                 row["server"], row["category"] = server, category
@@ -104,49 +114,49 @@ def _endless(seed: int) -> Iterator[Row]:
                 yield row
 
 
-def _row(chance: random.Random, words: _Words, service: str, style: str) -> Row:
+def _row(rng: random.Random, words: _Words, service: str, style: str) -> Row:
     verb, _, _ = words.action()
     thing = words.thing()
     parts = [verb, *thing.split("_")]
-    if chance.random() < 0.5:
+    if rng.random() < 0.5:
         parts.append(service)
-    if chance.random() < 0.2:
+    if rng.random() < 0.2:
         parts.append(words.noun())
     thing = thing.replace("_", " ")
     return Row(
         id="",
-        name=_joined(parts, style),
-        description=_description(chance, words, verb, thing, service),
-        input_schema=_input_schema(chance, words, thing),
+        name=_join_name(parts, style),
+        description=_description(rng, words, verb, thing, service),
+        input_schema=_input_schema(rng, words, thing),
         server="",
         category="",
-        tags=sorted({service, words.noun()} if chance.random() < 0.7 else {service}),
+        tags=sorted({service, words.noun()} if rng.random() < 0.7 else {service}),
     )
 
 
-def _joined(parts: Sequence[str], style: str) -> str:
+def _join_name(parts: Sequence[str], style: str) -> str:
     if style == "camel":
         return parts[0] + "".join(part.capitalize() for part in parts[1:])
     return ("_" if style == "snake" else "-").join(parts)
 
 
-def _description(chance: random.Random, words: _Words, verb: str, thing: str, service: str) -> str:
-    wanted = chance.randint(*WORDS)
+def _description(rng: random.Random, words: _Words, verb: str, thing: str, service: str) -> str:
+    wanted = rng.randint(*WORDS)
     text = f"{verb.capitalize()} {words.quality()} {thing} {words.noun()} in {service.capitalize()}"
     if wanted < WORDS[0] + 8:
         return f"{text} by {words.noun()}, {words.noun()} or {words.quality()} {words.noun()}."
     sentences = [f"{text}."]
     length = len(text.split())
     while length < wanted:
-        sentence = _filled(chance, words, chance.choice(SENTENCES), thing)
+        sentence = _fill_template(rng, words, rng.choice(SENTENCES), thing)
         length += len(sentence.split())
         if length <= WORDS[1]:
             sentences.append(sentence)
     return " ".join(sentences)
 
 
-def _filled(chance: random.Random, words: _Words, template: str, thing: str) -> str:
-    _, third, done = chance.choice(ACTIONS)
+def _fill_template(rng: random.Random, words: _Words, template: str, thing: str) -> str:
+    _, third, done = rng.choice(ACTIONS)
     return template.format(
         thing=thing,
         noun=words.noun(),
@@ -158,42 +168,40 @@ def _filled(chance: random.Random, words: _Words, template: str, thing: str) -> 
     )
 
 
-def _input_schema(chance: random.Random, words: _Words, thing: str) -> dict[str, Any]:
-    count = min(int(chance.expovariate(0.22)), 8)
-    chosen = chance.sample(PARAMETERS, count)
+def _input_schema(rng: random.Random, words: _Words, thing: str) -> dict[str, Any]:
+    count = min(int(rng.expovariate(0.22)), 8)
+    chosen = rng.sample(PARAMETERS, count)
     properties = {
-        name: {"type": kind, "description": _filled(chance, words, text, thing)} for name, kind, text in chosen
+        name: {"type": kind, "description": _fill_template(rng, words, text, thing)} for name, kind, text in chosen
     }
     required = [name for name, _, _ in chosen[: (count + 1) // 2]]
     return {"type": "object", "properties": properties, "required": required}
 
 
-def _natural(chance: random.Random, row: Row) -> Query:
-    words = _words(row["description"])[: chance.randint(5, 14)]
-    opener, closer = chance.choice(OPENERS), chance.choice(CLOSERS)
+def _natural(rng: random.Random, row: Row) -> Query:
+    words = _words(row["description"])[: rng.randint(5, 14)]
+    opener, closer = rng.choice(OPENERS), rng.choice(CLOSERS)
     return Query(" ".join((opener, *words, closer)).strip(), row["id"])
 
 
-def _keywords(chance: random.Random, row: Row) -> Query:
+def _keywords(rng: random.Random, row: Row) -> Query:
     name = row["name"].replace("_", " ").replace("-", " ").split()
     words = [*name, *(word for word in _words(row["description"])[:12] if len(word) > 4)]
-    chosen = chance.sample(words, min(chance.randint(1, 4), len(words)))
+    chosen = rng.sample(words, min(rng.randint(1, 4), len(words)))
     return Query(" ".join(chosen), row["id"])
 
 
 def _words(text: str) -> list[str]:
-    """Words as people type them: no query operators, no punctuation."""
+    """Return the words of a text without operators and punctuation."""
     return re.findall(r"\w+(?:['-]\w+)*", text.lower())
 
 
-def _rare_words(chance: random.Random, count: int) -> list[str]:
-    """Names of products and projects: the long tail of every real catalog."""
-    heads = listed("b d f g k l m n p r s t v z br dr kr st tr")
-    tails = listed("a e i o u ai en or")
-    return [
-        "".join(chance.choice(heads) + chance.choice(tails) for _ in range(chance.randint(2, 4))) for _ in range(count)
-    ]
+def _rare_words(rng: random.Random, count: int) -> list[str]:
+    """Return made-up names of products, the long tail of every real catalog."""
+    heads = split_words("b d f g k l m n p r s t v z br dr kr st tr")
+    tails = split_words("a e i o u ai en or")
+    return ["".join(rng.choice(heads) + rng.choice(tails) for _ in range(rng.randint(2, 4))) for _ in range(count)]
 
 
-def _zipf_pool(chance: random.Random, words: Sequence[Word], size: int) -> list[Word]:
-    return chance.choices(words, weights=[1 / (rank + 6) for rank in range(len(words))], k=size)
+def _zipf_pool(rng: random.Random, words: Sequence[Word], size: int) -> list[Word]:
+    return rng.choices(words, weights=[1 / (rank + 6) for rank in range(len(words))], k=size)

@@ -1,9 +1,9 @@
-"""How the search for near vectors grows: our two passes beside one exact pass, and an ANN library.
+"""Compare vector search with one exact pass and with an ANN library in catalogs of growing size.
 
 python -m benchmarks.growth [--data DIR] [--sizes 10000,100000] [--vectors FILE] [--out FILE]
 
 The vectors are drawn around those of real tools: a real one plus half the difference of two others.
-usearch, if it is installed, stands beside ours up to `--ann-to` vectors; its graph takes long to build.
+usearch, if it is installed, is measured up to `--ann-to` vectors, because its graph takes long to build.
 Times are process CPU time in one thread. Set OPENBLAS_NUM_THREADS=1.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.context import data_folder
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.files.catalog_file import read_catalog_file
@@ -38,8 +38,8 @@ MEGA = 1e6
 Array = NDArray[np.float32]
 
 
-class Measured(NamedTuple):
-    """One way at one size."""
+class GrowthResult(NamedTuple):
+    """The figures of one method at one size."""
 
     way: str
     size: int
@@ -51,17 +51,19 @@ class Measured(NamedTuple):
     add_ms: float
 
 
-def drawn(real: Array, count: int) -> Iterator[Array]:
-    """So many vectors, some at a time."""
-    chance = np.random.default_rng(count)
+def draw_vectors(real: Array, count: int) -> Iterator[Array]:
+    """Yield `count` vectors in chunks."""
+    rng = np.random.default_rng(count)
     for begin in range(0, count, CHUNK):
         size = min(CHUNK, count - begin)
-        one, two, three = (real[chance.integers(0, len(real), size)] for _ in range(3))
+        one, two, three = (real[rng.integers(0, len(real), size)] for _ in range(3))
         yield normalize_vectors(one + np.float32(0.5) * (two - three))
 
 
-def ours(rows: Array, queries: Array, exact: list[list[int]], allowed: NDArray[np.bool_]) -> Measured:
-    """The vector table: one pass over all vectors, in blocks."""
+def measure_vector_table(
+    rows: Array, queries: Array, exact: list[list[int]], allowed: NDArray[np.bool_]
+) -> GrowthResult:
+    """Measure the vector table: one pass over all vectors, in blocks."""
     started = process_time()
     table = VectorTable.empty(rows.shape[1])
     table = table.with_vectors(dict(enumerate(rows)), len(rows))
@@ -78,29 +80,29 @@ def ours(rows: Array, queries: Array, exact: list[list[int]], allowed: NDArray[n
         begun = process_time()
         table.with_vectors({number: rows[number + 1]}, len(rows))
         spent.append(process_time() - begun)
-    milliseconds, recall = _timed(search, queries, exact)
-    _, under_filter = _timed(filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries))
-    held = rows.shape[1] * rows.itemsize * table.span
-    return Measured(
+    milliseconds, recall = _measure_search(search, queries, exact)
+    _, under_filter = _measure_search(filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries))
+    table_bytes = rows.shape[1] * rows.itemsize * table.span
+    return GrowthResult(
         "toolcrib",
         len(rows),
         milliseconds,
         recall,
         under_filter,
-        held / len(rows),
+        table_bytes / len(rows),
         built / len(rows) * MEGA,
         median(spent) * 1e3,
     )
 
 
-def one_pass(rows: Array, queries: Array, exact: list[list[int]]) -> Measured:
-    """Every number of every vector."""
-    milliseconds, recall = _timed(lambda query: _top(rows @ query), queries, exact)
-    return Measured("one exact pass", len(rows), milliseconds, recall, 1, rows.shape[1] * 4, 0, 0)
+def measure_one_pass(rows: Array, queries: Array, exact: list[list[int]]) -> GrowthResult:
+    """Measure one matrix product with all vectors."""
+    milliseconds, recall = _measure_search(lambda query: _top(rows @ query), queries, exact)
+    return GrowthResult("one exact pass", len(rows), milliseconds, recall, 1, rows.shape[1] * 4, 0, 0)
 
 
-def usearch(rows: Array, queries: Array, exact: list[list[int]], kind: str) -> Measured:
-    """A graph of near neighbours. A filter can only be held against what it found."""
+def measure_usearch(rows: Array, queries: Array, exact: list[list[int]], kind: str) -> GrowthResult:
+    """Measure a graph of near neighbours. It can only filter what it has found."""
     index: Any = import_module("usearch.index").Index(ndim=rows.shape[1], metric="ip", dtype=kind)
     started = process_time()
     index.add(np.arange(len(rows)), rows, threads=1)
@@ -109,10 +111,10 @@ def usearch(rows: Array, queries: Array, exact: list[list[int]], kind: str) -> M
     for number in range(CHANGES):
         index.add(len(rows) + number, rows[number], threads=1)
     added = (process_time() - begun) / CHANGES
-    milliseconds, recall = _timed(
+    milliseconds, recall = _measure_search(
         lambda query: [int(key) for key in index.search(query, TOP, threads=1).keys], queries, exact
     )
-    return Measured(
+    return GrowthResult(
         f"usearch, {kind}",
         len(rows),
         milliseconds,
@@ -124,9 +126,9 @@ def usearch(rows: Array, queries: Array, exact: list[list[int]], kind: str) -> M
     )
 
 
-def _top(likeness: Array) -> list[int]:
-    found = np.argpartition(likeness, len(likeness) - TOP)[len(likeness) - TOP :]
-    best: list[int] = found[np.argsort(-likeness[found])].tolist()
+def _top(similarities: Array) -> list[int]:
+    found = np.argpartition(similarities, len(similarities) - TOP)[len(similarities) - TOP :]
+    best: list[int] = found[np.argsort(-similarities[found])].tolist()
     return best
 
 
@@ -134,8 +136,10 @@ def _exact(rows: Array, queries: Array) -> list[list[int]]:
     return [_top(rows @ query) for query in queries]
 
 
-def _timed(search: Callable[[Array], list[int]], queries: Array, exact: list[list[int]]) -> tuple[float, float]:
-    """The median of the milliseconds that a search takes, and its recall@10."""
+def _measure_search(
+    search: Callable[[Array], list[int]], queries: Array, exact: list[list[int]]
+) -> tuple[float, float]:
+    """Return the median time of a search in milliseconds, and its recall@10."""
     spent, met = [], 0
     for query, best in zip(queries, exact, strict=True):
         times = []
@@ -148,9 +152,9 @@ def _timed(search: Callable[[Array], list[int]], queries: Array, exact: list[lis
     return median(spent) * 1e3, met / TOP / len(queries)
 
 
-def report(found: list[Measured]) -> str:
-    """The table."""
-    machine = described()
+def report(found: list[GrowthResult]) -> str:
+    """Return the table."""
+    machine = describe_machine()
     lines = [
         "# How vector search grows",
         "",
@@ -179,21 +183,21 @@ def report(found: list[Measured]) -> str:
 @click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/growth.md")
 def main(data: Path | None, sizes: str, ann_to: int, vectors: Path | None, out: Path) -> None:
-    """Measure, and write the table."""
+    """Measure all sizes and write the table."""
     file = data_folder(data) / "mcp_catalog" / "tools.jsonl"
     reader = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors)
     real = normalize_vectors(reader.embed_tools([build_tool_text(tool) for tool in read_catalog_file(file)]))
     asked = [json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")]
     queries = normalize_vectors(reader.embed_queries(asked[:: len(asked) // QUERIES][:QUERIES]))
-    found: list[Measured] = []
+    found: list[GrowthResult] = []
     for size in map(int, sizes.split(",")):
-        rows = np.concatenate(list(drawn(real, size)))
+        rows = np.concatenate(list(draw_vectors(real, size)))
         exact = _exact(rows, queries)
         allowed = np.random.default_rng(1).random(size) < 0.1
-        found.append(one_pass(rows, queries, exact))
-        found.append(ours(rows, queries, exact, allowed))
+        found.append(measure_one_pass(rows, queries, exact))
+        found.append(measure_vector_table(rows, queries, exact, allowed))
         if size <= ann_to and importlib.util.find_spec("usearch"):
-            found += [usearch(rows, queries, exact, kind) for kind in ("f32", "i8")]
+            found += [measure_usearch(rows, queries, exact, kind) for kind in ("f32", "i8")]
         click.echo(report(found[-4:]), err=True)
     text = report(found)
     out.write_text(text, encoding="utf-8")

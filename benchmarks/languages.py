@@ -15,7 +15,7 @@ from unittest.mock import patch
 import click
 
 from benchmarks.context import data_folder
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
@@ -111,7 +111,7 @@ def main(data: Path | None, vectors: Path | None, out: Path) -> None:
             "",
             f"Queries over {len(eval_set.catalog):,} tools, nearly all of which speak English: for which "
             "percentage the tool they were written for is among the first five, without glossaries → "
-            f"with them. Made by `python -m benchmarks.languages` in {described()['python']}.",
+            f"with them. Made by `python -m benchmarks.languages` in {describe_machine()['python']}.",
             "",
             *table(without, with_them),
             "",

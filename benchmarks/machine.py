@@ -1,4 +1,4 @@
-"""The machine a result was measured on, and how much an import costs there."""
+"""Describe the machine of a measurement, and measure imports."""
 
 import json
 import os
@@ -9,10 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import TypedDict
 
-from benchmarks.vocabulary import listed
+from benchmarks.vocabulary import split_words
 
 TRIES = 5
-HEAVY = listed(
+HEAVY = split_words(
     """
     asyncio numpy scipy pydantic pydantic_core pydantic_ai mcp fastmcp httpx starlette uvicorn
     anyio click rich sqlite3 regex Stemmer tantivy bm25s rank_bm25 numba opentelemetry openai
@@ -30,7 +30,7 @@ print(json.dumps([spent, sorted(set(sys.modules) - before)]))
 
 
 class Import(TypedDict):
-    """What an import statement costs in a fresh interpreter."""
+    """The cost of an import statement in a new interpreter."""
 
     statement: str
     seconds: float
@@ -38,8 +38,8 @@ class Import(TypedDict):
     heavy: list[str]
 
 
-def described() -> dict[str, str]:
-    """Processor, memory, system and Python; nothing that names the host."""
+def describe_machine() -> dict[str, str]:
+    """Return processor, memory, system and Python version, but not the name of the host."""
     return {
         "processor": _line("/proc/cpuinfo", "model name") or platform.processor() or "unknown",
         "cores": str(os.cpu_count()),
@@ -49,11 +49,11 @@ def described() -> dict[str, str]:
     }
 
 
-def import_cost(statement: str) -> Import:
-    """CPU time of an import, the best of five fresh interpreters; all but the first are compiled."""
+def measure_import(statement: str) -> Import:
+    """Return the CPU time of an import, the best of five new interpreters."""
     probe = [sys.executable, "-c", PROBE.format(statement=statement)]
     with tempfile.TemporaryDirectory() as cache:
-        # An installed package is compiled; a checkout need not be.
+        # Later interpreters use the compiled modules, as with an installed package.
         environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONDONTWRITEBYTECODE": ""}
         tries = [
             json.loads(subprocess.run(probe, check=True, capture_output=True, text=True, env=environment).stdout)

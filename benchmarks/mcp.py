@@ -1,9 +1,9 @@
-"""What the MCP gateway costs beside a direct connection and FastMCP's proxy, in one run.
+"""Compare the CPU time of the MCP gateway with a direct connection and FastMCP's proxy, in one run.
 
 python -m benchmarks.mcp [--calls N] [--rounds N] [--out FILE] [--only-recording]
 
-Every contender is a process on standard input and output, driven by the same few lines; what is
-measured is the CPU time of that process alone, not of the server behind it.
+Every contender is a process with the stdio transport and gets the same requests. Only the CPU time of that process is
+measured, not that of the server behind it.
 """
 
 import json
@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import click
 
 from benchmarks.echo_server import definition
-from benchmarks.machine import described
-from benchmarks.speed import cpu_seconds, say
+from benchmarks.machine import describe_machine
+from benchmarks.speed import cpu_seconds, print_progress
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.hub.hub import build_manifest
 from toolcrib.storage import open_store
@@ -33,7 +33,7 @@ KNOWN_SERVERS, TOOLS_EACH = 20, 30
 WARM = 20
 LISTS = 20
 PAUSE_SECONDS = 0.5
-# Short rounds by turns, so that a busy machine slows down both contenders alike.
+# Short alternating rounds, so that other load on the machine slows down both contenders equally.
 SHORT_ROUNDS = 10
 FASTMCP = """
 import sys
@@ -45,7 +45,7 @@ create_proxy(target, mode=sys.argv[1]).run(show_banner=False, log_level="ERROR")
 
 
 class Peer:
-    """A process that speaks MCP by lines, and what it has cost so far."""
+    """A process with MCP on standard input and output."""
 
     def __init__(self, command: Sequence[str], era: str) -> None:
         self._process = subprocess.Popen(
@@ -65,7 +65,7 @@ class Peer:
         return cpu_seconds(self._process.pid)
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The result of one request."""
+        """Send a request and return its result."""
         self._count += 1
         given = dict(params or {})
         if self._modern:
@@ -105,17 +105,17 @@ Command = Callable[[Path, str, int], list[str]]
 
 
 def echo(tools: int) -> list[str]:
-    """The server behind all of them."""
+    """Return the command of the server behind all contenders."""
     return [sys.executable, "-m", "benchmarks.echo_server", str(tools)]
 
 
 def direct(folder: Path, era: str, tools: int) -> list[str]:
-    """No proxy."""
+    """Return the command of the server itself."""
     return echo(tools)
 
 
 def ours(folder: Path, era: str, tools: int) -> list[str]:
-    """Our gateway, which shows all tools as they are."""
+    """Return the command of our gateway, which lists all tools unchanged."""
     command, *args = echo(tools)
     server = {
         "command": command,
@@ -132,7 +132,7 @@ def ours(folder: Path, era: str, tools: int) -> list[str]:
 
 
 def fastmcp(folder: Path, era: str, tools: int) -> list[str]:
-    """FastMCP's proxy of one server, with a connection that is kept."""
+    """Return the command of FastMCP's proxy, with a persistent connection."""
     mode = "legacy" if era == LEGACY else MODERN
     return [sys.executable, "-c", FASTMCP, mode, *echo(tools)]
 
@@ -140,8 +140,8 @@ def fastmcp(folder: Path, era: str, tools: int) -> list[str]:
 CONTENDERS: dict[str, Command] = {"direct": direct, "ours": ours, "FastMCP": fastmcp}
 
 
-class Figures(NamedTuple):
-    """CPU seconds of each contender."""
+class GatewayCosts(NamedTuple):
+    """The CPU seconds of each contender."""
 
     calls: dict[str, dict[str, float]]
     lists: dict[str, dict[str, float]]
@@ -151,7 +151,7 @@ class Figures(NamedTuple):
 
 @contextmanager
 def peers(folder: Path, era: str, tools: int) -> Iterator[dict[str, Peer]]:
-    """All contenders, started and warm."""
+    """Start all contenders and wait until they are ready."""
     with ExitStack() as stack:
         running = {}
         for name, command in CONTENDERS.items():
@@ -163,8 +163,8 @@ def peers(folder: Path, era: str, tools: int) -> Iterator[dict[str, Peer]]:
         yield running
 
 
-def by_turns(running: dict[str, Peer], act: Callable[[Peer], object], times: int, rounds: int) -> dict[str, float]:
-    """CPU seconds of one act: all contenders in every round, the best round of each."""
+def measure_best(running: dict[str, Peer], act: Callable[[Peer], object], times: int, rounds: int) -> dict[str, float]:
+    """Return the CPU seconds of one request: all contenders alternate, and the best round of each counts."""
     best: dict[str, float] = {}
     for _ in range(rounds):
         for name, peer in running.items():
@@ -177,14 +177,14 @@ def by_turns(running: dict[str, Peer], act: Callable[[Peer], object], times: int
 
 
 def call(peer: Peer) -> object:
-    """One call of a tool."""
+    """Call a tool and check its result."""
     result = peer.ask("tools/call", {"name": "echo_1", "arguments": {"text": "hello"}})
     assert result["content"][0]["text"] == "hello", result
     return result
 
 
-def recorded_gateway(folder: Path, era: str, *, records: bool) -> list[str]:
-    """Our gateway with a store on the disk, which records every call or none."""
+def build_recording_command(folder: Path, era: str, *, records: bool) -> list[str]:
+    """Return the command of our gateway with a store on disk, with or without recording."""
     *command, path = ours(folder, era, 2)
     config = json.loads(Path(path).read_text(encoding="utf-8"))
     name = f"recording-{era}-{records}"
@@ -195,25 +195,25 @@ def recorded_gateway(folder: Path, era: str, *, records: bool) -> list[str]:
 
 
 def measure_recording(folder: Path, calls: int, rounds: int) -> dict[str, dict[str, float]]:
-    """CPU seconds of a call with the audit log and the time series, and without."""
+    """Return the CPU seconds of a call with and without the audit log and the time series."""
     figures = {}
     for era in ERAS:
-        say(f"recording, {era}")
+        print_progress(f"recording, {era}")
         with ExitStack() as stack:
             running = {}
             for name, records in (("recorded", True), ("not recorded", False)):
-                peer = Peer(recorded_gateway(folder, era, records=records), era)
+                peer = Peer(build_recording_command(folder, era, records=records), era)
                 stack.callback(peer.close)
                 while len(peer.ask("tools/list")["tools"]) < 2:
                     time.sleep(PAUSE_SECONDS)
                 running[name] = peer
-            by_turns(running, call, WARM, 1)
-            figures[era] = mean_by_turns(running, calls, rounds)
+            measure_best(running, call, WARM, 1)
+            figures[era] = measure_mean(running, calls, rounds)
     return figures
 
 
-def mean_by_turns(running: dict[str, Peer], calls: int, rounds: int) -> dict[str, float]:
-    """CPU seconds of one call: the mean over all rounds, because the difference is smaller than the noise of one."""
+def measure_mean(running: dict[str, Peer], calls: int, rounds: int) -> dict[str, float]:
+    """Return the mean CPU seconds of a call, because the difference is smaller than the noise of one round."""
     total = dict.fromkeys(running, 0.0)
     size = max(calls // SHORT_ROUNDS, 1)
     for _ in range(rounds * SHORT_ROUNDS):
@@ -225,8 +225,8 @@ def mean_by_turns(running: dict[str, Peer], calls: int, rounds: int) -> dict[str
     return {name: seconds / (rounds * SHORT_ROUNDS * size) for name, seconds in total.items()}
 
 
-def known(folder: Path) -> list[str]:
-    """Our gateway with servers it knows from the last time, none of which is running."""
+def write_known_servers(folder: Path) -> list[str]:
+    """Store the manifests of 20 servers and return the command of our gateway."""
     store = open_store(f"sqlite:///{folder / 'known.db'}")
     servers = {}
     for number in range(KNOWN_SERVERS):
@@ -235,17 +235,17 @@ def known(folder: Path) -> list[str]:
         servers[name] = {"command": command, "args": [*args, name], "start": "lazy"}
         tools = [definition(number * TOOLS_EACH + one) for one in range(TOOLS_EACH)]
         server = ServerConfig(name, command=command, args=(*args, name))
-        said = {"instructions": "", "protocol": MODERN, "info": {}}
-        store.put_manifest(name, build_manifest(server, tools, said))
+        manifest = {"instructions": "", "protocol": MODERN, "info": {}}
+        store.put_manifest(name, build_manifest(server, tools, manifest))
     store.close()
     path = folder / "known.json"
     path.write_text(json.dumps({"mcpServers": servers, "store": "sqlite:///known.db"}))
     return [sys.executable, "-m", "toolcrib", "stdio", "--config", str(path)]
 
 
-def first_answers(folder: Path, rounds: int) -> dict[str, float]:
-    """CPU seconds of a new process until it has answered for the first time."""
-    command = known(folder)
+def measure_first_responses(folder: Path, rounds: int) -> dict[str, float]:
+    """Return the CPU seconds of a new process until its first response."""
+    command = write_known_servers(folder)
     query = {"name": "search_tools", "arguments": {"query": "echo channel 7"}}
     asks: dict[str, tuple[list[str], str, dict[str, Any]]] = {
         "ours, tools/list, 20 servers known": (command, "tools/list", {}),
@@ -258,35 +258,35 @@ def first_answers(folder: Path, rounds: int) -> dict[str, float]:
         for name, (started, method, params) in asks.items():
             peer = Peer(started, MODERN)
             peer.ask(method, params)
-            # At once: what is loaded and started after the first answer is not part of it.
+            # Work after the first response does not count.
             taken = peer.seconds
             best[name] = min(best.get(name, taken), taken)
             peer.close()
     return best
 
 
-def measured(calls: int, rounds: int) -> Figures:
-    """Everything, one part after the other."""
-    figures = Figures({}, {}, {}, {})
+def measure_gateway(calls: int, rounds: int) -> GatewayCosts:
+    """Return all figures."""
+    figures = GatewayCosts({}, {}, {}, {})
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         for era in ERAS:
-            say(f"calls, {era}")
+            print_progress(f"calls, {era}")
             with peers(folder, era, tools=2) as running:
-                by_turns(running, call, WARM, 1)
-                figures.calls[era] = by_turns(running, call, calls, rounds)
-            say(f"lists, {era}")
+                measure_best(running, call, WARM, 1)
+                figures.calls[era] = measure_best(running, call, calls, rounds)
+            print_progress(f"lists, {era}")
             with peers(folder, era, LIST_TOOLS) as running:
-                lists = by_turns(running, lambda peer: peer.ask("tools/list"), LISTS, rounds)
+                lists = measure_best(running, lambda peer: peer.ask("tools/list"), LISTS, rounds)
                 figures.lists[era] = lists
-        say("first answers")
-        figures.first.update(first_answers(folder, rounds))
+        print_progress("first answers")
+        figures.first.update(measure_first_responses(folder, rounds))
         figures.recording.update(measure_recording(folder, calls, rounds))
     return figures
 
 
 def recording_table(recording: dict[str, dict[str, float]]) -> list[str]:
-    """The cost of the audit log and the time series as Markdown."""
+    """Return the cost of the audit log and the time series as Markdown."""
     lines = ["## Recording a call", "", "| | recorded | not recorded | ratio |", "|---|--:|--:|--:|"]
     for era, by in recording.items():
         on, off = by["recorded"], by["not recorded"]
@@ -294,14 +294,14 @@ def recording_table(recording: dict[str, dict[str, float]]) -> list[str]:
     return lines
 
 
-def table(figures: Figures, calls: int, rounds: int) -> str:
-    """The figures as Markdown."""
+def table(figures: GatewayCosts, calls: int, rounds: int) -> str:
+    """Return the figures as Markdown."""
     lines = [
-        "# What the MCP gateway costs",
+        "# CPU time of the MCP gateway",
         "",
         f"`python -m benchmarks.mcp`. CPU milliseconds of the process between client and server, "
-        f"standard input and output on both sides; the best of {rounds} rounds of {calls} calls, "
-        "all contenders by turns. Direct is the server itself, without anything in between.",
+        f"with the stdio transport on both sides; the best of {rounds} rounds of {calls} calls. "
+        "The contenders alternate. Direct is the server itself.",
         "",
     ]
     parts = {"One call": figures.calls, f"`tools/list` of {LIST_TOOLS:,} tools": figures.lists}
@@ -315,7 +315,7 @@ def table(figures: Figures, calls: int, rounds: int) -> str:
     lines += ["## From the start to the first answer", "", "| | CPU seconds |", "|---|--:|"]
     lines += [f"| {name} | {seconds:.2f} |" for name, seconds in figures.first.items()]
     lines += ["", *recording_table(figures.recording)]
-    return "\n".join([*lines, "", f"{', '.join(described().values())}.", ""])
+    return "\n".join([*lines, "", f"{', '.join(describe_machine().values())}.", ""])
 
 
 @click.command()
@@ -324,12 +324,12 @@ def table(figures: Figures, calls: int, rounds: int) -> str:
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/mcp.md")
 @click.option("--only-recording", is_flag=True, help="Only the cost of recording calls; write no file.")
 def main(calls: int, rounds: int, out: Path, only_recording: bool) -> None:
-    """Measure what the MCP gateway costs."""
+    """Measure the CPU time of the MCP gateway."""
     if only_recording:
         with tempfile.TemporaryDirectory() as temporary:
             click.echo("\n".join(recording_table(measure_recording(Path(temporary), calls, rounds))))
         return
-    figures = measured(calls, rounds)
+    figures = measure_gateway(calls, rounds)
     text = table(figures, calls, rounds)
     out.with_suffix(".json").write_text(json.dumps(figures._asdict(), indent=1) + "\n")
     out.write_text(text, encoding="utf-8")

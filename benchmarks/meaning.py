@@ -25,7 +25,7 @@ from typing import Any
 import click
 
 from benchmarks.context import data_folder
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.dense.tool_text import build_tool_text
 
@@ -173,7 +173,7 @@ def _fresh_queries() -> list[str]:
 
 def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
     """The table."""
-    machine = described()
+    machine = describe_machine()
     torch = next((way for way in ways if way.name == "torch"), None)
     names = {"numpy": "ours, numpy", "onnx": "ours, onnxruntime", "torch": "MiniLM, torch"}
     ours = [way for way in ways if way is not torch]

@@ -28,7 +28,7 @@ import click
 import uvicorn
 from starlette.applications import Starlette
 
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from benchmarks.model_upstream import CHAT, EVENTS, GAP_SECONDS, MESSAGES, RESPONSES, STAMP, serve
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
@@ -449,7 +449,7 @@ def _table(servers: list[Server], by_api: list[Server], extra: dict[str, float],
     lines += _by_api(by_api)
     for name, value in extra.items():
         lines += ["", f"A {name.removesuffix(' ms')} that nobody has seen before adds {value:.0f} ms."]
-    machine = ", ".join(described().values())
+    machine = ", ".join(describe_machine().values())
     # Times on a machine that does other things besides are too long, for all of them.
     load = f"Load at the end, over 1, 5 and 15 minutes: {'{:.1f}, {:.1f}, {:.1f}'.format(*os.getloadavg())}."
     return "\n".join([*lines, "", f"{machine}. {load}", ""])

@@ -1,4 +1,4 @@
-"""The upstream of `benchmarks.model_gateway`: it answers at once, in each API's own form."""
+"""The upstream of `benchmarks.model_gateway`, which responds without delay in each API."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from typing import Any, Final
 EVENTS = 100
 GAP_SECONDS = 0.005
 MESSAGES, CHAT, RESPONSES = "/v1/messages", "/v1/chat/completions", "/v1/responses"
-# What an event says of when it was sent, on the clock that all processes share.
+# The time at which an event was sent, on a clock that all processes share.
 STAMP = re.compile(rb'"(?:text|content|delta)": ?"([0-9.]+) ')
 
 
@@ -39,7 +39,7 @@ def _stamp() -> str:
 
 @dataclass(frozen=True)
 class Api:
-    """What is said in one API: a stream's begin, its pieces and its end, and a whole answer."""
+    """The responses in one API: start, parts and end of a stream, and a complete response."""
 
     begin: bytes
     piece: Callable[[], bytes]
@@ -48,7 +48,7 @@ class Api:
 
 
 def _messages() -> Api:
-    """Anthropic's Messages."""
+    """Return the responses of Anthropic's Messages API."""
     message: dict[str, Any] = {
         "id": "msg_01",
         "type": "message",
@@ -77,9 +77,9 @@ def _messages() -> Api:
 
 
 def _chat() -> Api:
-    """OpenAI's Chat Completions."""
+    """Return the responses of OpenAI's Chat Completions API."""
 
-    def said(reason: str | None = None, **delta: str) -> bytes:
+    def text(reason: str | None = None, **delta: str) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         chunk = {"id": "c1", "object": "chat.completion.chunk", "model": "any"}
         return _data({**chunk, "choices": [choice]})
@@ -87,15 +87,15 @@ def _chat() -> Api:
     message = {"role": "assistant", "content": "Hi."}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return Api(
-        said(role="assistant", content=""),
-        lambda: said(content=_stamp()),
-        said("stop") + b"data: [DONE]\n\n",
+        text(role="assistant", content=""),
+        lambda: text(content=_stamp()),
+        text("stop") + b"data: [DONE]\n\n",
         {"id": "c1", "object": "chat.completion", "model": "any", "choices": [choice]},
     )
 
 
 def _responses() -> Api:
-    """OpenAI's Responses."""
+    """Return the responses of OpenAI's Responses API."""
     text = {"type": "output_text", "text": "Hi.", "annotations": []}
     item = {"id": "m1", "type": "message", "role": "assistant", "status": "completed"}
     head = {"id": "r1", "object": "response", "model": "any"}
@@ -116,9 +116,9 @@ APIS: Final = {MESSAGES: _messages(), CHAT: _chat(), RESPONSES: _responses()}
 
 
 def _plan(body: dict[str, Any]) -> tuple[int, float]:
-    """How many events are asked for, and how long after each other."""
-    said = body["messages"][0]["content"] if "messages" in body else body["input"]
-    asked = said.split() if isinstance(said, str) and said[:1].isdigit() else ()
+    """Return the requested number of events and the seconds between them."""
+    text = body["messages"][0]["content"] if "messages" in body else body["input"]
+    asked = text.split() if isinstance(text, str) and text[:1].isdigit() else ()
     return (int(asked[0]), float(asked[1])) if asked else (EVENTS, GAP_SECONDS)
 
 
@@ -146,6 +146,6 @@ async def _serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter)
 
 
 async def serve(port: int) -> None:
-    """Be the upstream."""
+    """Run the upstream."""
     server = await asyncio.start_server(_serve_one, "127.0.0.1", port, limit=1 << 24, backlog=2_048)
     await server.serve_forever()

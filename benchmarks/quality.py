@@ -1,6 +1,6 @@
-"""How often the right tool is found, beside plain BM25, in one run: `python -m benchmarks.quality`.
+"""Compare the quality of lexical search with plain BM25, in one run: `python -m benchmarks.quality`.
 
-An eval set is what `toolcrib eval` reads; figures are its figures.
+Eval sets and metrics are those of `toolcrib eval`.
 """
 
 import argparse
@@ -28,28 +28,28 @@ Search = Callable[[str], list[str]]
 
 
 class Quality(NamedTuple):
-    """Means over a set's questions."""
+    """The mean metrics of an eval set."""
 
     ndcg: float
     recall: float
     mrr: float
 
 
-def quality(questions: Sequence[EvalQuery], search: Search) -> Quality:
-    """How well a search answers the questions."""
+def measure_quality(questions: Sequence[EvalQuery], search: Search) -> Quality:
+    """Return the metrics of a search on the queries of an eval set."""
     scored = [score_ranking(search(question.text), question) for question in questions]
     figures = [(one.ndcg_10, one.recall_5, one.mrr) for one in scored]
     return Quality(*(statistics.fmean(column) for column in zip(*figures, strict=True)))
 
 
 def ours(tools: Sequence[Tool]) -> Search:
-    """Our lexical ranker, as one would use it on whatever a model writes."""
+    """Return a search with the lexical mode of Toolcrib."""
     engine = build_engine(Catalog(tools))
     return lambda text: [hit.tool.id for hit in engine.search(text, limit=DEPTH, mode="lexical")]
 
 
 def plain_bm25(tools: Sequence[Tool]) -> Search:
-    """BM25 as a careful user of a library would set it up: one text a tool, split, stemmed."""
+    """Return a search with a carefully configured BM25: one text per tool, split and stemmed."""
     stemmer = Stemmer.Stemmer("english")
     index = bm25s.BM25()
     texts = [_one_text(tool) for tool in tools]
@@ -80,9 +80,9 @@ def _one_text(tool: Tool) -> str:
 
 
 def _markdown(results: dict[str, dict[str, Quality]], sizes: dict[str, str]) -> str:
-    described = machine.described()
+    described = machine.describe_machine()
     lines = [
-        "# Quality, beside plain BM25",
+        "# Quality, compared with plain BM25",
         "",
         f"Measured on: {described['processor']}, {described['python']}. Every cell: "
         f"nDCG@{DEPTH} / recall@{TOP} / MRR, in percent; the last column is the difference in nDCG.",
@@ -99,7 +99,7 @@ def _markdown(results: dict[str, dict[str, Quality]], sizes: dict[str, str]) -> 
 
 
 def main() -> None:
-    """Measure every set that is there, and write the table."""
+    """Measure every eval set in the folder and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m benchmarks.quality")
     parser.add_argument("--data", type=Path, default=os.environ.get("TOOLCRIB_DATA") or DATA)
     parser.add_argument("--sets", default="", help="some of the folders in --data, with commas")
@@ -114,10 +114,10 @@ def main() -> None:
     for path in chosen:
         eval_set = read_eval_set(path)
         tools = tuple(eval_set.catalog)
-        # Whether nothing fits is asked by `toolcrib eval`, which knows how sure an engine is.
+        # `toolcrib eval` measures impossible queries, because plain BM25 has no confidence.
         questions = [question for question in eval_set.queries if not question.is_impossible]
         sizes[path.name] = f"({len(tools):,}, {len(questions):,})"
-        results[path.name] = {title: quality(questions, engine(tools)) for title, engine in ENGINES.items()}
+        results[path.name] = {title: measure_quality(questions, engine(tools)) for title, engine in ENGINES.items()}
         shown = "  ".join(f"{100 * q.ndcg:.1f}" for q in results[path.name].values())
         print(f"{path.name:16} {sizes[path.name]:16} {shown}", flush=True)
     results["mean"] = {
@@ -127,7 +127,7 @@ def main() -> None:
     sizes["mean"] = ""
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(_markdown(results, sizes), encoding="utf-8")
-    print(f"written to {options.out}")
+    print(f"wrote {options.out}")
 
 
 if __name__ == "__main__":

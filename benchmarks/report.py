@@ -1,4 +1,4 @@
-"""Timings into figures, figures into Markdown."""
+"""Summarize the timings of a speed measurement and render them as Markdown."""
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
@@ -20,23 +20,23 @@ MICROSECOND = 1_000
 MEGABYTE = 1e6
 ENOUGH_FOR_P99 = 100
 HOW_TO_READ = """\
-Process CPU time, all threads counted, the best of the interleaved rounds; each engine in a fresh
-process. Medians, with the 99th percentile in brackets where there were 100 tries or more.
+CPU time of the process, all threads, from the best of the interleaved rounds. Each engine runs in a new
+process. Medians, with the 99th percentile in brackets if there were at least 100 samples.
 
-- **query**: top 10, half natural language, half keywords, every round with questions of its own.
-- **found**: how often the tool a question was made from is among the ten: a check that the work was
-  done, not a measure of quality.
-- **build**: from the engine's own tool objects to findable.
-- **index**: growth of resident memory during the build, the tool objects not counted. **process**:
-  all of it after the build, interpreter, libraries and tools included. **peak**: the most it was.
-- **add**, **remove**: one tool, until a search finds it, or finds it no more, that search included.
-- Filters rotate over viewers, as requests do: an index kept per viewer is built anew when the
-  viewer changes.
+- **query**: top 10; half natural language, half keywords; different queries in every round.
+- **found**: how often the tool of a query is among the ten. This checks that the engine searches; it is no
+  measure of quality.
+- **build**: from the engine's tool objects to a searchable index.
+- **index**: growth of the resident memory during the build, without the tool objects. **process**: all resident
+  memory after the build. **peak**: its maximum.
+- **add**, **remove**: one tool, including the search that finds it, or no longer finds it.
+- Filters alternate between users, as in a server. An engine that keeps an index per user rebuilds it for
+  every user.
 """
 
 
 class Figure(TypedDict):
-    """One step of one engine."""
+    """The figures of one step of one engine."""
 
     p50_us: float
     p99_us: float
@@ -45,8 +45,8 @@ class Figure(TypedDict):
     right: float
 
 
-class Measured(TypedDict):
-    """One engine on one catalog, or why it is not here."""
+class EngineResult(TypedDict):
+    """The figures of one engine on one catalog, or the reason why it was skipped."""
 
     skipped: str
     built: Built | None
@@ -54,15 +54,15 @@ class Measured(TypedDict):
 
 
 class Results(TypedDict):
-    """All engines on one catalog."""
+    """The results of all engines on one catalog."""
 
     title: str
     size: int
-    engines: dict[str, Measured]
+    engines: dict[str, EngineResult]
 
 
-def figure(rounds: Sequence[Timing]) -> Figure:
-    """The best round counts: neighbours on a shared machine only ever add time."""
+def summarize_rounds(rounds: Sequence[Timing]) -> Figure:
+    """Return the figures of the best round, because other load on the machine only adds time."""
     samples = sum(len(timing["nanoseconds"]) for timing in rounds)
     changes = [timing["change_nanoseconds"] for timing in rounds if timing["change_nanoseconds"]]
     return Figure(
@@ -75,16 +75,16 @@ def figure(rounds: Sequence[Timing]) -> Figure:
 
 
 def quantile(values: Sequence[int], share: float) -> float:
-    """The value that this share of values does not exceed."""
+    """Return the value that this share of the values does not exceed."""
     return sorted(values)[min(int(len(values) * share), len(values) - 1)]
 
 
 def markdown(machine: dict[str, str], imports: Sequence[Import], results: Sequence[Results]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     described = ", ".join(
         [machine["processor"], f"{machine['cores']} cores", machine["memory"], machine["system"], machine["python"]]
     )
-    parts = ["# Speed, beside peers", f"Measured on: {described}.", HOW_TO_READ]
+    parts = ["# Speed, compared with peers", f"Measured on: {described}.", HOW_TO_READ]
     parts += ["## Import", _imports(imports)]
     for catalog in results:
         parts += [f"## {catalog['title']}", _figures(catalog), _ratios(catalog)]
@@ -95,7 +95,7 @@ def markdown(machine: dict[str, str], imports: Sequence[Import], results: Sequen
 def _imports(imports: Sequence[Import]) -> str:
     ours = next(i["seconds"] for i in imports if i["statement"] == ROSTER[OURS].statement)
     return _table(
-        ["statement, in a fresh interpreter", "CPU ms", "times ours", "modules", "of which heavy"],
+        ["statement, in a fresh interpreter", "CPU ms", "ratio", "modules", "of which heavy"],
         (
             [
                 f"`{cost['statement']}`",
@@ -115,7 +115,7 @@ def _figures(catalog: Results) -> str:
     return _table(header, (_row(name, entry) for name, entry in _present(catalog)))
 
 
-def _row(name: str, entry: Measured) -> list[str]:
+def _row(name: str, entry: EngineResult) -> list[str]:
     built = entry["built"]
     assert built is not None
     return [
@@ -134,7 +134,7 @@ def _ratios(catalog: Results) -> str:
     ours = present.pop(OURS, None)
     if ours is None or not present:
         return ""
-    columns: dict[str, Callable[[Measured], float]] = {
+    columns: dict[str, Callable[[EngineResult], float]] = {
         "build": lambda entry: entry["built"]["fit_seconds"] if entry["built"] else 0,
         "query p99": lambda entry: entry["steps"]["search"]["p99_us"],
     }
@@ -144,13 +144,15 @@ def _ratios(catalog: Results) -> str:
         [ROSTER[name].full_title, *(f"{_times(value(entry) / value(ours))}" for value in columns.values())]
         for name, entry in present.items()
     )
-    return "Times ours (above 1: we are faster), p50 unless said:\n\n" + _table(["peer", *columns], rows)
+    return "Multiples of Toolcrib (above 1: Toolcrib is faster), p50 unless noted:\n\n" + _table(
+        ["peer", *columns], rows
+    )
 
 
 def _remarks(catalog: Results) -> list[str]:
-    """Who is not in the table and why, and who gave wrong answers."""
+    """Return notes about engines that were skipped or returned wrong results."""
     lines = [
-        f"- {ROSTER[name].full_title} was left out: {entry['skipped']}."
+        f"- {ROSTER[name].full_title} was skipped: {entry['skipped']}."
         for name, entry in catalog["engines"].items()
         if entry["skipped"]
     ]
@@ -162,7 +164,7 @@ def _remarks(catalog: Results) -> list[str]:
         for step in ("add", "remove")
     ]
     lines += [
-        f"- {ROSTER[name].full_title}, {STEPS[step]}: {1 - figure['right']:.0%} wrong answers."
+        f"- {ROSTER[name].full_title}, {STEPS[step]}: {1 - figure['right']:.0%} wrong results."
         for name, entry in _present(catalog)
         for step, figure in entry["steps"].items()
         if step != "search" and figure["right"] < 1
@@ -170,7 +172,7 @@ def _remarks(catalog: Results) -> list[str]:
     return ["\n".join(lines)] if lines else []
 
 
-def _present(catalog: Results) -> Iterable[tuple[str, Measured]]:
+def _present(catalog: Results) -> Iterable[tuple[str, EngineResult]]:
     return ((name, entry) for name, entry in catalog["engines"].items() if entry["built"])
 
 

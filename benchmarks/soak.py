@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 import click
 from playwright.sync_api import Browser, CDPSession, sync_playwright
 
-from benchmarks.machine import described
-from benchmarks.speed import cpu_seconds, say
+from benchmarks.machine import describe_machine
+from benchmarks.speed import cpu_seconds, print_progress
 
 PAGES = ("/", "/activity", "/servers", "/search")
 PROTOCOL = "2025-11-25"
@@ -170,7 +170,7 @@ def find_browser_process() -> int:
 
 def render(samples: list[Sample], cpu: float, minutes: int, rate: int) -> str:
     """Return the result as Markdown."""
-    about = ", ".join(f"{name}: {value}" for name, value in described().items())
+    about = ", ".join(f"{name}: {value}" for name, value in describe_machine().items())
     header = "| minute | calls | failed | gateway MB | browser MB | script MB | DOM nodes |\n|---:|---:|---:|---:|---:|---:|---:|"
     rows = "\n".join(
         f"| {s.minute} | {s.calls:,} | {s.failures} | {s.gateway_megabytes:.1f} | {s.browser_megabytes:.1f} "
@@ -212,7 +212,7 @@ def main(minutes: int, rate: int, out: Path | None) -> None:
             heap, nodes = measure_pages(sessions)
             megabytes = _process_megabytes(process), resident_megabytes(browser_process)
             samples.append(Sample(minute, caller.calls, caller.failures, *megabytes, heap, nodes))
-            say(str(samples[-1]))
+            print_progress(str(samples[-1]))
             cpu = (cpu_seconds(process) - cpu_before) / max(caller.calls, 1)
             if out:
                 out.write_text(render(samples, cpu, minutes, rate), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""How fast we are beside our peers, in one run: `python -m benchmarks.speed`."""
+"""Compare the speed of search with that of peers, in one run: `python -m benchmarks.speed`."""
 
 import argparse
 import contextlib
@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, cast
 
 from benchmarks import machine
 from benchmarks.engines import OURS, ROSTER
-from benchmarks.plan import Prepared, generated, real
-from benchmarks.report import STEPS, Measured, Results, figure, markdown
+from benchmarks.plan import PreparedCatalog, prepare_generated, prepare_real
+from benchmarks.report import STEPS, EngineResult, Results, markdown, summarize_rounds
 from benchmarks.worker import Built, Timing
 
 REPOSITORY = Path(__file__).parents[1]
@@ -26,21 +26,21 @@ FEWEST_QUERIES = 20
 
 
 class Limits(NamedTuple):
-    """What an engine may use on one catalog before it is left out."""
+    """The limits of an engine on one catalog; above them it is skipped."""
 
     rounds: int
     cap_seconds: float
     memory_bytes: float
 
 
-class WorkerFault(Exception):
-    """An engine that could not be measured, and why."""
+class EngineFailed(Exception):
+    """An engine could not be measured."""
 
 
-class Engine:
-    """The parent's side of one engine's process."""
+class EngineProcess:
+    """Controls the process of one engine."""
 
-    def __init__(self, name: str, catalog: Prepared) -> None:
+    def __init__(self, name: str, catalog: PreparedCatalog) -> None:
         self.name = name
         command = [sys.executable, "-m", "benchmarks.worker", name]
         self._process = subprocess.Popen(
@@ -57,71 +57,71 @@ class Engine:
         self._process.communicate()
 
     def _ask(self, budget_seconds: float | None, *request: object) -> Any:
-        """Send a step and wait for its answer; end a process that uses more CPU than it may."""
+        """Send a step and wait for its result; kill the process if it exceeds the budget."""
         assert self._process.stdin and self._process.stdout
         with contextlib.suppress(BrokenPipeError):
             print(json.dumps(request), file=self._process.stdin, flush=True)
         while not select.select([self._process.stdout], [], [], WATCH_SECONDS)[0]:
             if budget_seconds and cpu_seconds(self._process.pid) > budget_seconds:
                 self._process.kill()
-                raise WorkerFault(f"more than {budget_seconds:.0f} s of CPU to {request[0]}")
+                raise EngineFailed(f"more than {budget_seconds:.0f} s of CPU to {request[0]}")
         line = self._process.stdout.readline()
         if not line:
-            raise WorkerFault(f"its process ended with code {self._process.wait()}")
+            raise EngineFailed(f"its process ended with code {self._process.wait()}")
         return json.loads(line)
 
 
-def measured(catalog: Prepared, names: Sequence[str], earlier: Results | None, limits: Limits) -> Results:
-    """Every engine on one catalog: built one after the other, then asked by turns."""
+def measure_catalog(catalog: PreparedCatalog, names: Sequence[str], earlier: Results | None, limits: Limits) -> Results:
+    """Build every engine on one catalog, then measure the steps with all engines alternately."""
     results = Results(title=catalog.title, size=catalog.size, engines={})
-    running: dict[str, Engine] = {}
+    running: dict[str, EngineProcess] = {}
     timings: dict[str, dict[str, list[Timing]]] = {}
     for name in names:
-        results["engines"][name] = entry = Measured(skipped="", built=None, steps={})
-        entry["skipped"] = missing(name) or too_slow(name, catalog.size, earlier, limits)
+        results["engines"][name] = entry = EngineResult(skipped="", built=None, steps={})
+        entry["skipped"] = explain_missing(name) or predict_too_slow(name, catalog.size, earlier, limits)
         if entry["skipped"]:
-            say(f"  {name}: left out, {entry['skipped']}")
+            print_progress(f"  {name}: skipped, {entry['skipped']}")
             continue
-        engine = Engine(name, catalog)
+        engine = EngineProcess(name, catalog)
         try:
             entry["built"] = built = engine.build(_build_budget(name, limits))
             running[name] = engine
-            say(f"  {name}: built in {built['fit_seconds']:.2f} s")
-        except WorkerFault as fault:
+            print_progress(f"  {name}: built in {built['fit_seconds']:.2f} s")
+        except EngineFailed as fault:
             entry["skipped"] = str(fault)
-            say(f"  {name}: left out, {fault}")
+            print_progress(f"  {name}: skipped, {fault}")
             engine.close()
     for number in range(limits.rounds):
-        say(f"  round {number + 1} of {limits.rounds}")
+        print_progress(f"  round {number + 1} of {limits.rounds}")
         for step in STEPS:
-            for name, engine in _rotated(running, number):
+            for name, engine in _rotate(running, number):
                 budget = limits.cap_seconds / limits.rounds
                 try:
                     taken = engine.time(step, number, budget)
-                except WorkerFault as fault:
-                    results["engines"][name] = Measured(skipped=str(fault), built=None, steps={})
+                except EngineFailed as fault:
+                    results["engines"][name] = EngineResult(skipped=str(fault), built=None, steps={})
                     del running[name]
                     continue
                 timings.setdefault(name, {}).setdefault(step, []).append(taken)
     for name, engine in running.items():
         engine.close()
         steps = timings[name]
-        results["engines"][name]["steps"] = {step: figure(steps[step]) for step in STEPS}
+        results["engines"][name]["steps"] = {step: summarize_rounds(steps[step]) for step in STEPS}
     return results
 
 
-def missing(name: str) -> str:
-    """Why a peer cannot be run here at all. Ours may be a checkout that is not installed."""
+def explain_missing(name: str) -> str:
+    """Return why a peer cannot run, or an empty text. Toolcrib may be a checkout that is not installed."""
     return "not installed" if name != OURS and ROSTER[name].version is None else ""
 
 
-def too_slow(name: str, size: int, earlier: Results | None, limits: Limits) -> str:
-    """Why an engine is not tried at this size, by what it took at the one before."""
+def predict_too_slow(name: str, size: int, earlier: Results | None, limits: Limits) -> str:
+    """Return why an engine is skipped at this size, estimated from the size before, or an empty text."""
     if earlier is None or name == OURS:
         return ""
     before = earlier["engines"][name]
     if before["built"] is None:
-        return f"left out at {earlier['size']:,} already: {before['skipped']}"
+        return f"skipped at {earlier['size']:,} already: {before['skipped']}"
     factor = size / earlier["size"]
     build = before["built"]["fit_seconds"] * factor
     query = before["steps"]["search"]["p50_us"] * factor / 1e6
@@ -136,34 +136,34 @@ def too_slow(name: str, size: int, earlier: Results | None, limits: Limits) -> s
     return ""
 
 
-def catalogs(sizes: Sequence[int], data: Path, folder: Path, rounds: int) -> Iterator[Prepared]:
-    """The real catalog where it is at hand, then the generated ones, small to large."""
+def catalogs(sizes: Sequence[int], data: Path, folder: Path, rounds: int) -> Iterator[PreparedCatalog]:
+    """Yield the real catalog if it exists, then the generated ones by size."""
     if (data / "mcp_catalog" / "tools.jsonl").exists():
-        yield real(data, folder, rounds)
+        yield prepare_real(data, folder, rounds)
     else:
-        say("real catalog skipped: no mcp_catalog/tools.jsonl in the data folder (--data)")
+        print_progress("real catalog skipped: no mcp_catalog/tools.jsonl in the data folder (--data)")
     for size in sorted(sizes):
-        say(f"generating {size:,} tools")
-        yield generated(size, folder, rounds, seed=0)
+        print_progress(f"generating {size:,} tools")
+        yield prepare_generated(size, folder, rounds, seed=0)
 
 
-def write(table: Path, imports: list[machine.Import], results: list[Results]) -> None:
-    """The table and the figures behind it; after every catalog, so that a long run may be ended."""
+def write_results(table: Path, imports: list[machine.Import], results: list[Results]) -> None:
+    """Write the table and its data, after every catalog, so that you can stop a long run."""
     table.parent.mkdir(parents=True, exist_ok=True)
-    described = machine.described()
+    described = machine.describe_machine()
     figures = {"machine": described, "imports": imports, "catalogs": results}
     table.with_suffix(".json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
     table.write_text(markdown(described, imports, results), encoding="utf-8")
 
 
 def cpu_seconds(process: int) -> float:
-    """The CPU time of another process. A timer inside it would make its own clock coarse."""
+    """Return the CPU time of another process. A timer inside that process would make its clock coarse."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def say(text: str) -> None:
-    """Progress, apart from results."""
+def print_progress(text: str) -> None:
+    """Print progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -171,7 +171,7 @@ def _build_budget(name: str, limits: Limits) -> float | None:
     return None if name == OURS else limits.cap_seconds * BUILD_BUDGETS
 
 
-def _rotated(running: dict[str, Engine], number: int) -> list[tuple[str, Engine]]:
+def _rotate(running: dict[str, EngineProcess], number: int) -> list[tuple[str, EngineProcess]]:
     items = [*running.items()]
     start = number % max(len(items), 1)
     return items[start:] + items[:start]
@@ -190,28 +190,28 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Measure, then write the table and the figures behind it."""
+    """Measure all catalogs and write the table and its data."""
     given = _arguments()
     peers = [*ROSTER] if given.peers == "all" else given.peers.split(",")
     names = [OURS, *(name for name in peers if name != OURS)]
     if unknown := [name for name in names if name not in ROSTER]:
         sys.exit(f"unknown peer {unknown[0]!r}; there are {', '.join(ROSTER)}")
     limits = Limits(given.rounds, given.cap_seconds, given.memory_gb * 1e9)
-    say("imports")
-    statements = [ROSTER[name].statement for name in names if not missing(name)]
-    # The package alone may be far cheaper than what one takes from it.
-    imports = [machine.import_cost(line) for line in dict.fromkeys(["import toolcrib", *statements])]
+    print_progress("imports")
+    statements = [ROSTER[name].statement for name in names if not explain_missing(name)]
+    # Importing the package may cost less than importing names from it.
+    imports = [machine.measure_import(line) for line in dict.fromkeys(["import toolcrib", *statements])]
     results: list[Results] = []
     earlier: Results | None = None
     with tempfile.TemporaryDirectory() as folder:
         sizes = [int(size) for size in given.sizes.split(",") if size]
         for catalog in catalogs(sizes, given.data, Path(folder), limits.rounds):
-            say(catalog.title)
-            results.append(measured(catalog, names, earlier, limits))
+            print_progress(catalog.title)
+            results.append(measure_catalog(catalog, names, earlier, limits))
             if "generated" in catalog.title:
                 earlier = results[-1]
-            write(given.out, imports, results)
-    say("written")
+            write_results(given.out, imports, results)
+    print_progress(f"wrote {given.out}")
 
 
 if __name__ == "__main__":

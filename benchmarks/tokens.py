@@ -1,4 +1,4 @@
-"""How far off the token estimate is, against real tokenizers, on tools that it was not fitted to.
+"""Compare the token estimate with real tokenizers, on tools that it was not fitted to.
 
 pip download --no-deps -d WHEELS anthropic==0.38.0 dashscope llama-models mistral-common
 python -m benchmarks.tokens --wheels WHEELS [--data DIR] [--out FILE]
@@ -34,7 +34,7 @@ _GPT4_PATTERN = (
 
 
 def o200k() -> Counter:
-    """That of OpenAI's models since GPT-4o, which the estimate was fitted to."""
+    """Return the counter of OpenAI's models since GPT-4o, to which the estimate was fitted."""
     from rs_bpe.bpe import openai
 
     count: Counter = openai.o200k_base().count
@@ -42,7 +42,7 @@ def o200k() -> Counter:
 
 
 def cl100k() -> Counter:
-    """That of GPT-4."""
+    """Return the counter of GPT-4."""
     from rs_bpe.bpe import openai
 
     count: Counter = openai.cl100k_base().count
@@ -50,7 +50,7 @@ def cl100k() -> Counter:
 
 
 def claude(wheels: Path) -> Counter:
-    """That of Claude 2, the last that Anthropic published."""
+    """Return the counter of Claude 2, the last one that Anthropic published."""
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(_member(wheels, "anthropic-0.38*", "tokenizer.json").decode())
@@ -58,19 +58,19 @@ def claude(wheels: Path) -> Counter:
 
 
 def llama(wheels: Path) -> Counter:
-    """That of Llama 3."""
+    """Return the counter of Llama 3."""
     lines = _member(wheels, "llama_models-*", "llama_models/llama3/tokenizer.model")
     return _merging("llama3", _GPT4_PATTERN % "{1,3}", _ranks(lines))
 
 
 def qwen(wheels: Path) -> Counter:
-    """That of Qwen."""
+    """Return the counter of Qwen."""
     lines = _member(wheels, "dashscope-*", "resources/qwen.tiktoken")
     return _merging("qwen", _GPT4_PATTERN % "", _ranks(lines))
 
 
 def mistral(wheels: Path) -> Counter:
-    """Mistral's Tekken."""
+    """Return the counter of Mistral's Tekken."""
     stored = json.loads(_member(wheels, "mistral_common-*", "tekken_240911.json"))
     config = stored["config"]
     most = config["default_vocab_size"] - config["default_num_special_tokens"]
@@ -100,12 +100,12 @@ def _merging(name: str, pattern: str, ranks: dict[bytes, int]) -> Counter:
 
 
 def quarter(text: str) -> int:
-    """The rule of thumb: four characters a token."""
+    """Return a quarter of the number of characters, a rule of thumb."""
     return max(1, round(len(text) / 4))
 
 
 def definitions(folder: Path) -> list[str]:
-    """What a model is sent of each tool in a catalog."""
+    """Return the definitions of a catalog as they are sent to a model."""
     lines = (folder / "tools.jsonl").read_text(encoding="utf-8").splitlines()
     rows = map(json.loads, lines)
     return [
@@ -115,13 +115,13 @@ def definitions(folder: Path) -> list[str]:
 
 
 def spread(texts: Sequence[str], most: int = MOST_TOOLS) -> list[str]:
-    """At most so many, taken evenly from the whole."""
+    """Return an evenly spaced sample."""
     step = max(1, len(texts) // most)
     return list(texts[::step][:most])
 
 
 def errors(texts: Iterable[str], exact: Counter, guess: Counter) -> tuple[float, float, float]:
-    """In percent: the mean of how far off, what 95 of 100 stay below, and the sum's with its sign."""
+    """Return the mean error, its 95th percentile and the signed error of the sum, in percent."""
     pairs = [(guess(text), exact(text)) for text in texts]
     off = sorted(100 * abs(guessed / counted - 1) for guessed, counted in pairs)
     total = 100 * (sum(one for one, _ in pairs) / sum(one for _, one in pairs) - 1)
@@ -129,7 +129,7 @@ def errors(texts: Iterable[str], exact: Counter, guess: Counter) -> tuple[float,
 
 
 def table(data: Path, wheels: Path) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     tokenizers: dict[str, Callable[[], Counter]] = {
         "o200k (GPT-4o and later)": o200k,
         "cl100k (GPT-4)": cl100k,
@@ -144,7 +144,7 @@ def table(data: Path, wheels: Path) -> str:
         try:
             counters[name] = load()
         except (ImportError, FileNotFoundError) as fault:
-            absent.append(f"{name} was left out: {fault}.")
+            absent.append(f"{name} was skipped: {fault}.")
     fitted = definitions(data / FITTED)
     seen = set(fitted)
     sets = {f"{FITTED} (fitted to)": spread(fitted)}
@@ -153,12 +153,12 @@ def table(data: Path, wheels: Path) -> str:
             unseen = [text for text in definitions(data / name) if text not in seen]
             sets[name] = spread(unseen)
     held_out = [text for name, texts in sets.items() if FITTED not in name for text in texts]
-    sets["all that were held out"] = held_out
+    sets["all held-out catalogs"] = held_out
     lines = [
-        "# How far off the token estimate is",
+        "# Error of the token estimate",
         "",
-        "`python -m benchmarks.tokens`. Each cell: by how much a tool's estimate is off on average, "
-        "what 95 of 100 tools stay below, and (with its sign) the sum over all tools. The estimate was "
+        "`python -m benchmarks.tokens`. Each cell: the mean error of a tool's estimate, "
+        "its 95th percentile, and the signed error of the sum over all tools. The estimate was "
         f"fitted to `o200k` on `{FITTED}` alone; tools of that catalog were taken out of the others. At "
         f"most {MOST_TOOLS:,} tools of each.",
         "",

@@ -1,13 +1,12 @@
-"""What tool search adds to one turn: the tools of a request, and the answer to one search.
+"""Measure the time that tool search adds to a turn: the tools of a request and one search.
 
 python -m benchmarks.turn [--data DIR] [--out FILE]
 
-All in one process and one thread, by turns, in CPU time, on the catalog of real MCP servers and its
-own questions. Ours in three modes: words, words with sketches of meaning, and (the default) words with
-meaning as the encoder reads it; what of a turn is the encoder's reading of the query is told apart.
-Each peer does what its framework does in a turn, minus what would only slow it down: Pydantic AI lists
-its toolset and answers a call of `search_tools`; langgraph-bigtool asks its store, and converts the
-tools it found. It has no encoder of its own: it is measured with one that costs nothing, and with ours.
+All contenders run alternately in one process and one thread, on the catalog of real MCP servers and its queries.
+Times are CPU times. Toolcrib runs in three modes: `lexical`, `fast` and `hybrid`, the default; the time to encode the
+query is shown separately. A peer does what its framework does in a turn: Pydantic AI lists its toolset and answers a
+call of `search_tools`; langgraph-bigtool searches its store and converts the tools it found. langgraph-bigtool has no
+encoder, so it is measured with one that costs nothing and with ours.
 """
 
 import asyncio
@@ -22,13 +21,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-# CPU time is the sum over threads, those included that wait for each other.
+# CPU time is the sum over all threads, including waiting ones.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import click
 
 from benchmarks.context import data_folder
-from benchmarks.machine import described
+from benchmarks.machine import describe_machine
 from toolcrib import Catalog, SearchEngine, Tool, Toolcrib
 from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
 from toolcrib.search.dense.embedder import Vectors
@@ -41,13 +40,13 @@ QUERIES = 20
 ROUNDS = 2
 LIMIT = 5
 FREE_WIDTH = 64
-SETTLED_AT_ONCE = 100
+WARM_UP_CHUNK = 100
 
 Turn = Callable[[str], object]
 
 
-class Clocked:
-    """The shipped encoder, with a note of what reading queries has taken."""
+class TimedEncoder:
+    """The shipped encoder, which measures the time to encode queries."""
 
     def __init__(self, model: DefaultEncoder = DEFAULT_ENCODER) -> None:
         self._model = model
@@ -68,19 +67,19 @@ class Clocked:
 
 @dataclass
 class Times:
-    """CPU milliseconds of turns, and of the encoder in each."""
+    """The CPU milliseconds of turns, and of the encoder in each turn."""
 
     turns: list[float] = field(default_factory=list)
     encoding: list[float] = field(default_factory=list)
 
     @property
     def rest(self) -> list[float]:
-        """The turns without the encoder."""
+        """The CPU milliseconds of the turns without the encoder."""
         return [one - part for one, part in zip(self.turns, self.encoding, strict=True)]
 
 
-def crib_of(rows: Sequence[dict[str, Any]], mode: str, clock: Clocked) -> Toolcrib:
-    """A crib that searches in one mode."""
+def build_toolcrib(rows: Sequence[dict[str, Any]], mode: str, clock: TimedEncoder) -> Toolcrib:
+    """Return a Toolcrib that searches in one mode."""
     hybrid = HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(clock))
     ranker = hybrid if mode == "hybrid" else RANKERS[mode]
 
@@ -100,11 +99,11 @@ def crib_of(rows: Sequence[dict[str, Any]], mode: str, clock: Clocked) -> Toolcr
     return Toolcrib(tools, engine=engine)
 
 
-def ours(crib: Toolcrib, style: Any = "reveal") -> Turn:
-    """Ours, each turn a conversation of its own."""
+def ours(toolcrib: Toolcrib, style: Any = "reveal") -> Turn:
+    """Return a function that runs a turn of Toolcrib in a new session."""
 
     def turn(query: str) -> object:
-        session = crib.session(style=style)
+        session = toolcrib.session(style=style)
         session.tools("openai_chat")
         function = {"name": "search_tools", "arguments": json.dumps({"query": query})}
         calls = [{"id": "1", "type": "function", "function": function}]
@@ -116,7 +115,7 @@ def ours(crib: Toolcrib, style: Any = "reveal") -> Turn:
 
 
 def pydantic_ai(rows: Sequence[dict[str, Any]]) -> Turn:
-    """Pydantic AI's own tool search."""
+    """Return a function that runs a turn with the tool search of Pydantic AI."""
     from pydantic_ai import RunContext
     from pydantic_ai.capabilities import ToolSearch
     from pydantic_ai.exceptions import ModelRetry
@@ -137,7 +136,7 @@ def pydantic_ai(rows: Sequence[dict[str, Any]]) -> Turn:
     context = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
     toolset = ToolSearch[None](max_results=LIMIT).get_wrapper_toolset(ExternalToolset[None](definitions))
 
-    async def searched(query: str) -> object:
+    async def search_once(query: str) -> object:
         tools = await toolset.get_tools(context)
         search = tools["search_tools"]
         try:
@@ -146,13 +145,13 @@ def pydantic_ai(rows: Sequence[dict[str, Any]]) -> Turn:
             return None
 
     runner = asyncio.Runner()
-    return lambda query: runner.run(searched(query))
+    return lambda query: runner.run(search_once(query))
 
 
 def langgraph_bigtool(rows: Sequence[dict[str, Any]], width: int, read: Callable[[str], Sequence[float]]) -> Turn:
-    """langgraph-bigtool's retrieval from a store in memory, and the tools it found as it binds them.
+    """Return a function that searches the store of langgraph-bigtool and converts the tools it found.
 
-    What tools mean is made up: it has no part in what a turn costs.
+    The vectors of the tools are made up, because they do not influence the time of a turn.
     """
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.store.memory import InMemoryStore
@@ -161,7 +160,7 @@ def langgraph_bigtool(rows: Sequence[dict[str, Any]], width: int, read: Callable
     reads = False
 
     def embed(texts: Sequence[str]) -> list[list[float]]:
-        return [list(read(text)) if reads else made_up(text, width) for text in texts]
+        return [list(read(text)) if reads else make_vector(text, width) for text in texts]
 
     store = InMemoryStore(index={"embed": embed, "dims": width, "fields": ["description"]})
     entries = {}
@@ -175,13 +174,13 @@ def langgraph_bigtool(rows: Sequence[dict[str, Any]], width: int, read: Callable
     return lambda query: [convert_to_openai_tool(entries[id]) for id in retrieve(query, store=store)]
 
 
-def made_up(text: str, width: int) -> list[float]:
-    """A vector that costs nothing, the same for the same text."""
+def make_vector(text: str, width: int) -> list[float]:
+    """Return a cheap vector that depends only on the text."""
     return [byte - 127.5 for byte in hashlib.shake_128(text.encode()).digest(width)]
 
 
-def measured(turn: Turn, queries: Sequence[str], clock: Clocked) -> Times:
-    """What each turn took."""
+def measure_turns(turn: Turn, queries: Sequence[str], clock: TimedEncoder) -> Times:
+    """Return the times of each turn."""
     times = Times()
     for query in queries:
         clock.seconds = 0.0
@@ -192,43 +191,43 @@ def measured(turn: Turn, queries: Sequence[str], clock: Clocked) -> Times:
     return times
 
 
-def settle(crib: Toolcrib) -> None:
-    """Have the encoder read all tools ahead, as a program does that is to answer at once."""
-    with click.progressbar(length=len(crib.catalog), label="reading the tools") as bar:
-        left = len(crib.catalog)
+def warm_up(toolcrib: Toolcrib) -> None:
+    """Encode all tools in advance."""
+    with click.progressbar(length=len(toolcrib.catalog), label="encoding the tools") as bar:
+        left = len(toolcrib.catalog)
         while left:
-            after = crib.engine.warm_up(max_tools=SETTLED_AT_ONCE)
+            after = toolcrib.engine.warm_up(max_tools=WARM_UP_CHUNK)
             bar.update(left - after)
             left = after
 
 
-def contenders(rows: Sequence[dict[str, Any]], clock: Clocked) -> tuple[dict[str, Callable[[], Turn]], Toolcrib]:
-    """How each is made ready, and our crib in its default mode."""
-    crib = crib_of(rows, "hybrid", clock)
+def contenders(rows: Sequence[dict[str, Any]], clock: TimedEncoder) -> tuple[dict[str, Callable[[], Turn]], Toolcrib]:
+    """Return the functions that build each contender, and the Toolcrib of the default mode."""
+    toolcrib = build_toolcrib(rows, "hybrid", clock)
     ready: dict[str, Callable[[], Turn]] = {
-        "ours, lexical": lambda: ours(crib_of(rows, "lexical", clock)),
-        "ours, fast": lambda: ours(crib_of(rows, "fast", clock)),
-        "ours, hybrid": lambda: ours(crib),
-        "ours, hybrid, dispatch": lambda: ours(crib, "dispatch"),
+        "ours, lexical": lambda: ours(build_toolcrib(rows, "lexical", clock)),
+        "ours, fast": lambda: ours(build_toolcrib(rows, "fast", clock)),
+        "ours, hybrid": lambda: ours(toolcrib),
+        "ours, hybrid, dispatch": lambda: ours(toolcrib, "dispatch"),
         "Pydantic AI": lambda: pydantic_ai(rows),
-        "langgraph-bigtool": lambda: langgraph_bigtool(rows, FREE_WIDTH, lambda text: made_up(text, FREE_WIDTH)),
+        "langgraph-bigtool": lambda: langgraph_bigtool(rows, FREE_WIDTH, lambda text: make_vector(text, FREE_WIDTH)),
         "langgraph-bigtool, our encoder": lambda: langgraph_bigtool(
             rows, len(clock.embed_queries([""])[0]), lambda text: clock.embed_queries([text])[0].tolist()
         ),
     }
-    return ready, crib
+    return ready, toolcrib
 
 
 def table(data: Path) -> str:
-    """The results as Markdown."""
+    """Return the results as Markdown."""
     folder = data / "mcp_catalog"
     rows = [json.loads(line) for line in (folder / "tools.jsonl").open(encoding="utf-8")]
     asked = [json.loads(line)["query"] for line in (folder / "queries.jsonl").open(encoding="utf-8")]
     # No question twice but where that is what is measured: an encoder remembers.
     asked = random.Random("turn").sample(asked, min(len(asked), QUERIES * (ROUNDS * 4 + 1)))
     batches = [asked[at : at + QUERIES] for at in range(0, len(asked), QUERIES)]
-    clock = Clocked()
-    ready, crib = contenders(rows, clock)
+    clock = TimedEncoder()
+    ready, toolcrib = contenders(rows, clock)
     turns: dict[str, Turn] = {}
     absent = []
     for name, build in ready.items():
@@ -238,17 +237,17 @@ def table(data: Path) -> str:
         except ImportError as fault:
             absent.append(f"{name} is not installed ({fault.name}).")
     unread = "ours, hybrid, tools not read yet"
-    best = {unread: [measured(turns["ours, hybrid"], batches.pop(), clock)]}
-    settle(crib)
+    best = {unread: [measure_turns(turns["ours, hybrid"], batches.pop(), clock)]}
+    warm_up(toolcrib)
     again = "ours, hybrid, asked before"
     for _ in range(ROUNDS):
         # Each that reads queries has a batch of its own, as what one has read the next would know.
         shared = batches.pop()
         for name, turn in turns.items():
             queries = batches.pop() if "hybrid" in name or "encoder" in name else shared
-            best.setdefault(name, []).append(measured(turn, queries, clock))
+            best.setdefault(name, []).append(measure_turns(turn, queries, clock))
             if name == "ours, hybrid":
-                best.setdefault(again, []).append(measured(turn, queries, clock))
+                best.setdefault(again, []).append(measure_turns(turn, queries, clock))
     lines = [
         f"# One turn over {len(rows):,} tools",
         "",
@@ -269,7 +268,7 @@ def table(data: Path) -> str:
         lines.append(
             f"| {name} | {typical[name]:.2f} | {slow:.2f} | {encoding:.2f} | {rest:.2f} | {' | '.join(peers)} |"
         )
-    machine = ", ".join(described().values())
+    machine = ", ".join(describe_machine().values())
     return "\n".join([*lines, "", *absent, f"{machine}.", ""])
 
 

@@ -1,8 +1,8 @@
-"""The words of generated tools: actions, things, services, and what descriptions are made of."""
+"""The words of generated tools: actions, things, services and sentences."""
 
 
-def listed(words: str) -> tuple[str, ...]:
-    """Words written one after the other."""
+def split_words(words: str) -> tuple[str, ...]:
+    """Return the words of a text."""
     return tuple(words.split())
 
 
@@ -75,7 +75,7 @@ ACTIONS: tuple[tuple[str, str, str], ...] = tuple(
     )
 )
 
-THINGS: tuple[str, ...] = listed(
+THINGS: tuple[str, ...] = split_words(
     """
     issue invoice message file user order event customer document report project task ticket
     image page branch commit repository channel contact calendar meeting email payment
@@ -97,7 +97,7 @@ THINGS: tuple[str, ...] = listed(
     """
 )
 
-SERVICES: tuple[str, ...] = listed(
+SERVICES: tuple[str, ...] = split_words(
     """
     github gitlab bitbucket jira confluence linear asana trello notion slack discord teams zoom
     gmail outlook calendar drive dropbox box sheets airtable postgres mysql sqlite mongo redis
@@ -114,7 +114,7 @@ SERVICES: tuple[str, ...] = listed(
     """
 )
 
-CATEGORIES: tuple[str, ...] = listed(
+CATEGORIES: tuple[str, ...] = split_words(
     """
     development communication productivity storage database commerce finance marketing support
     infrastructure observability security design media social publishing research travel health
@@ -122,7 +122,7 @@ CATEGORIES: tuple[str, ...] = listed(
     """
 )
 
-NOUNS: tuple[str, ...] = listed(
+NOUNS: tuple[str, ...] = split_words(
     """
     data result name id list item value type status time date field filter text content format
     option request response parameter user number page limit string object error default set
@@ -156,7 +156,7 @@ NOUNS: tuple[str, ...] = listed(
     """
 )
 
-QUALITIES: tuple[str, ...] = listed(
+QUALITIES: tuple[str, ...] = split_words(
     """
     new specific given current existing available public private active recent optional single
     multiple full partial detailed raw structured valid unique custom default shared remote

@@ -1,7 +1,7 @@
-"""One engine in a process of its own: asked a step at a time, so that engines take turns.
+"""A process that runs one engine, step by step, so that engines alternate.
 
-Times are process CPU time, all threads counted. Run by `benchmarks.speed`; requests and answers
-are lines of JSON on standard input and output.
+Times are CPU times of the process, all threads. `benchmarks.speed` starts it; requests and responses are lines of
+JSON on standard input and output.
 """
 
 import importlib
@@ -26,7 +26,7 @@ Item = TypeVar("Item")
 
 
 class Built(TypedDict):
-    """What it took to hold the tools and to make them findable."""
+    """The time and memory to load the tools and to build the index."""
 
     prepare_seconds: float
     fit_seconds: float
@@ -37,22 +37,22 @@ class Built(TypedDict):
 
 
 class Timing(TypedDict):
-    """What a step took, one value a try, and how often the answer was as it should be."""
+    """The times of a step, one per sample, and the number of right results."""
 
     nanoseconds: list[int]
     change_nanoseconds: list[int]
     right: int
 
 
-class Try(NamedTuple):
-    """A search, and whether what it found is right."""
+class SearchCheck(NamedTuple):
+    """A search, and a check of its result."""
 
     search: Callable[[], list[str]]
     right: Callable[[list[str]], bool]
 
 
 class Change(NamedTuple):
-    """An addition or a removal of the tool with this id and name."""
+    """The addition or the removal of a tool."""
 
     act: Callable[[], None]
     id: str
@@ -60,7 +60,7 @@ class Change(NamedTuple):
 
 
 class Worker:
-    """Builds one engine, then times the steps of a plan on it."""
+    """Builds one engine and measures the steps of a plan."""
 
     def __init__(self, engine: str, tools: Path, plan: Path) -> None:
         module = importlib.import_module(f"benchmarks.engines.{engine}")
@@ -69,15 +69,15 @@ class Worker:
         self._plan_path = plan
 
     def build(self) -> Built:
-        """Read the tools into the engine's own form, then fit."""
+        """Convert the tools to the objects of the engine and build its index."""
         before = resident_bytes()
-        feed = Feed(read_rows(self._tools))
+        feed = RowReader(read_rows(self._tools))
         started = process_time()
         tools = [self._engine.prepare(row) for row in feed]
         prepared, loaded = process_time(), resident_bytes()
         self._engine.fit(tools)
         fitted, grown = process_time(), resident_bytes()
-        # From here on an engine holds only what it needs.
+        # From now on the engine keeps only what it needs.
         del tools
         built = Built(
             prepare_seconds=prepared - started - feed.seconds,
@@ -93,53 +93,55 @@ class Worker:
         return built
 
     def search(self, number: int, budget_seconds: float) -> Timing:
-        """Plain searches. Right: the tool the question was made from is among the ten."""
+        """Measure plain searches. A result is right if it has the tool of the query."""
         searches = self._plan["rounds"][number]["searches"]
-        tries = [Try(partial(self._engine.search, query), partial(_holds, source)) for query, source in searches]
-        return _timed(tries, budget_seconds)
+        checks = [
+            SearchCheck(partial(self._engine.search, query), partial(_has_id, source)) for query, source in searches
+        ]
+        return _measure_searches(checks, budget_seconds)
 
     def search_server(self, number: int, budget_seconds: float) -> Timing:
-        """Searches in one server each. Right: nothing of another server."""
-        tries = [
-            Try(partial(self._engine.search_server, query, server), partial(_all_of, server))
-            for query, source in self._filtered(number)
+        """Measure searches in one server. A result is right if it has no tool of another server."""
+        checks = [
+            SearchCheck(partial(self._engine.search_server, query, server), partial(_has_only_server, server))
+            for query, source in self._filtered_searches(number)
             if (server := source.partition("___")[0])
         ]
-        return _timed(tries, budget_seconds)
+        return _measure_searches(checks, budget_seconds)
 
     def search_few(self, number: int, budget_seconds: float) -> Timing:
-        """Searches among 50 allowed ids, other ones for each viewer. Right: only those."""
-        return self._allowed(self._few, number, budget_seconds)
+        """Measure searches among 50 allowed ids, which differ by user. A result is right if it has only those."""
+        return self._measure_allowed(self._few, number, budget_seconds)
 
     def search_many(self, number: int, budget_seconds: float) -> Timing:
-        """Searches among a tenth of the ids, another one for each viewer. Right: only those."""
-        return self._allowed(self._many, number, budget_seconds)
+        """Measure searches among a tenth of the ids, which differ by user. A result is right if it has only those."""
+        return self._measure_allowed(self._many, number, budget_seconds)
 
     def add(self, number: int, budget_seconds: float) -> Timing:
-        """Add tools one at a time. Right: a search for the name finds it."""
+        """Measure the addition of single tools. It is right if a search for the name finds the tool."""
         rows = self._plan["rounds"][number]["added"]
         changes = [Change(partial(self._engine.add, self._engine.prepare(row)), row["id"], row["name"]) for row in rows]
-        return self._changed(changes, True, budget_seconds)
+        return self._measure_changes(changes, True, budget_seconds)
 
     def remove(self, number: int, budget_seconds: float) -> Timing:
-        """Remove tools one at a time. Right: a search for the name finds it no more."""
-        leaving = self._plan["rounds"][number]["removed"]
-        changes = [Change(partial(self._engine.remove, id), id, name) for id, name in leaving]
-        return self._changed(changes, False, budget_seconds)
+        """Measure the removal of single tools. It is right if a search for the name no longer finds the tool."""
+        removed = self._plan["rounds"][number]["removed"]
+        changes = [Change(partial(self._engine.remove, id), id, name) for id, name in removed]
+        return self._measure_changes(changes, False, budget_seconds)
 
-    def _filtered(self, number: int) -> list[tuple[str, str]]:
+    def _filtered_searches(self, number: int) -> list[tuple[str, str]]:
         return self._plan["rounds"][number]["searches"][:FILTERED]
 
-    def _allowed(self, viewers: list[frozenset[str]], number: int, budget_seconds: float) -> Timing:
-        tries = [
-            Try(partial(self._engine.search_allowed, query, allowed), allowed.issuperset)
-            for (query, _), allowed in zip(self._filtered(number), itertools.cycle(viewers))
+    def _measure_allowed(self, users: list[frozenset[str]], number: int, budget_seconds: float) -> Timing:
+        checks = [
+            SearchCheck(partial(self._engine.search_allowed, query, allowed), allowed.issuperset)
+            for (query, _), allowed in zip(self._filtered_searches(number), itertools.cycle(users))
         ]
-        return _timed(tries, budget_seconds)
+        return _measure_searches(checks, budget_seconds)
 
-    def _changed(self, changes: list[Change], findable: bool, budget_seconds: float) -> Timing:
+    def _measure_changes(self, changes: list[Change], findable: bool, budget_seconds: float) -> Timing:
         timing = Timing(nanoseconds=[], change_nanoseconds=[], right=0)
-        for change in _within(changes, budget_seconds):
+        for change in _take_within(changes, budget_seconds):
             started = process_time_ns()
             change.act()
             changed = process_time_ns()
@@ -150,8 +152,8 @@ class Worker:
         return timing
 
 
-class Feed:
-    """Rows, a chunk at a time; the time spent making them is kept apart."""
+class RowReader:
+    """Yields rows in chunks and measures the time to read them."""
 
     def __init__(self, rows: Iterator[Row]) -> None:
         self._rows = rows
@@ -168,12 +170,12 @@ class Feed:
 
 
 def resident_bytes() -> int:
-    """What the process holds in memory now."""
+    """Return the resident memory of the process."""
     return _status("VmRSS")
 
 
 def peak_bytes() -> int:
-    """The most it ever held."""
+    """Return the largest resident memory of the process so far."""
     return _status("VmHWM")
 
 
@@ -184,11 +186,11 @@ def _status(field: str) -> int:
     raise OSError(f"/proc/self/status has no {field}")
 
 
-def _timed(tries: list[Try], budget_seconds: float) -> Timing:
-    for warm_up in tries[:WARM_UP]:
+def _measure_searches(checks: list[SearchCheck], budget_seconds: float) -> Timing:
+    for warm_up in checks[:WARM_UP]:
         warm_up.search()
     timing = Timing(nanoseconds=[], change_nanoseconds=[], right=0)
-    for one in _within(tries, budget_seconds):
+    for one in _take_within(checks, budget_seconds):
         started = process_time_ns()
         found = one.search()
         timing["nanoseconds"].append(process_time_ns() - started)
@@ -196,8 +198,8 @@ def _timed(tries: list[Try], budget_seconds: float) -> Timing:
     return timing
 
 
-def _within(items: Iterable[Item], budget_seconds: float) -> Iterator[Item]:
-    """As many items as fit the budget, one at least."""
+def _take_within(items: Iterable[Item], budget_seconds: float) -> Iterator[Item]:
+    """Yield items until the time budget is used up, at least one."""
     limit = process_time() + budget_seconds
     for count, item in enumerate(items):
         if count and process_time() > limit:
@@ -205,17 +207,17 @@ def _within(items: Iterable[Item], budget_seconds: float) -> Iterator[Item]:
         yield item
 
 
-def _holds(id: str, found: list[str]) -> bool:
+def _has_id(id: str, found: list[str]) -> bool:
     return id in found
 
 
-def _all_of(server: str, found: list[str]) -> bool:
+def _has_only_server(server: str, found: list[str]) -> bool:
     return all(id.startswith(f"{server}___") for id in found)
 
 
 def main() -> None:
-    """Serve the parent: a line in, a line out."""
-    # What a peer prints must not mix with our answers.
+    """Run the steps that the parent process sends."""
+    # The output of a peer must not mix with the responses.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     engine, tools, plan = sys.argv[1:]

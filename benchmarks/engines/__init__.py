@@ -1,4 +1,4 @@
-"""One engine a file: ours and its peers, each imported only by the process that measures it."""
+"""One engine per file. Only the process that measures an engine imports it."""
 
 from importlib.metadata import PackageNotFoundError, version
 from typing import NamedTuple
@@ -7,7 +7,7 @@ OURS = "toolcrib"
 
 
 class Entry(NamedTuple):
-    """How an engine is named in tables, the package it is in, and how one imports it."""
+    """The title of an engine in tables, its package and its import statement."""
 
     title: str
     package: str
@@ -15,7 +15,7 @@ class Entry(NamedTuple):
 
     @property
     def version(self) -> str | None:
-        """What is installed: a version, nothing for the standard library, None if it is missing."""
+        """The installed version, empty for the standard library, None if it is missing."""
         try:
             return version(self.package) if self.package else ""
         except PackageNotFoundError:

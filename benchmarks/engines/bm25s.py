@@ -1,4 +1,4 @@
-"""bm25s with numpy. It cannot change: adding or removing a tool builds it anew."""
+"""bm25s with numpy. Adding or removing a tool rebuilds the index."""
 
 import bm25s
 import numpy as np
@@ -48,5 +48,5 @@ class BM25S:
 
 
 def contender() -> BM25S:
-    """The peer."""
+    """Return the engine."""
     return BM25S()

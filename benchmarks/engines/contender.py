@@ -1,15 +1,15 @@
-"""What the benchmark asks of every engine, and how peers without a tokenizer read text."""
+"""The protocol of all engines, and a tokenizer for peers without one."""
 
 import re
 from collections.abc import Coroutine, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from benchmarks.generate import Row
-from benchmarks.vocabulary import listed
+from benchmarks.vocabulary import split_words
 
 LIMIT = 10
 STOP_WORDS = frozenset(
-    listed(
+    split_words(
         """
         a an and are as at be by can do for from how i in is it its me my of on or please that the
         there this to use want wants was way what when which with you
@@ -30,22 +30,22 @@ class Text(NamedTuple):
 
 
 class Contender(Protocol[Prepared]):
-    """An engine that holds tools in its own form and answers with tool ids, best first."""
+    """A search engine that returns tool ids, best first."""
 
     def prepare(self, row: Row) -> Prepared:
-        """The engine's own form of a tool. Not part of any timed step."""
+        """Convert a tool to an object of the engine. This is not measured."""
 
     def fit(self, tools: list[Prepared]) -> None:
-        """Make every tool findable."""
+        """Build the index."""
 
     def search(self, query: str) -> list[str]:
-        """The ten best."""
+        """Return the ten best tools."""
 
     def search_server(self, query: str, server: str) -> list[str]:
-        """The ten best of one server."""
+        """Return the ten best tools of one server."""
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
-        """The ten best among these ids."""
+        """Return the ten best tools among these ids."""
 
     def add(self, tool: Prepared) -> None:
         """Add one tool; the next search must find it."""
@@ -55,14 +55,14 @@ class Contender(Protocol[Prepared]):
 
 
 def terms(text: str) -> list[str]:
-    """Lower-case words, camelCase and snake_case split, stop words left out."""
+    """Return the lower-case words of a text, split at camelCase and snake_case, without stop words."""
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
     words = re.findall(r"[a-z0-9]+", spaced.lower())
     return [word for word in words if word not in STOP_WORDS]
 
 
 def parameter_text(row: Row) -> str:
-    """The names and descriptions of a tool's parameters."""
+    """Return the names and descriptions of the parameters."""
     properties = row["input_schema"].get("properties") or {}
     return " ".join(
         f"{name} {schema.get('description') or ''}" if isinstance(schema, dict) else name
@@ -71,18 +71,18 @@ def parameter_text(row: Row) -> str:
 
 
 def plain(row: Row) -> Text:
-    """A tool as an engine without fields knows it."""
+    """Return a tool as one text, for engines without fields."""
     text = " ".join((row["id"], row["description"], parameter_text(row), *row["tags"]))
     return Text(row["id"], row["server"], text)
 
 
 def best(scores: Sequence[float], ids: Sequence[str], order: Sequence[int]) -> list[str]:
-    """The ids in this order, without those that score nothing."""
+    """Return the ids in this order, without those with score 0."""
     return [ids[number] for number in order if scores[number] > 0]
 
 
-def finished(work: Coroutine[Any, Any, Answer]) -> Answer:
-    """The answer of a coroutine that never waits, without the cost of an event loop."""
+def run_coroutine(work: Coroutine[Any, Any, Answer]) -> Answer:
+    """Run a coroutine that never waits, without the cost of an event loop."""
     try:
         work.send(None)
     except StopIteration as stop:

@@ -7,12 +7,12 @@ flatters it. A filter is what its auth pipeline does: the transform sees the all
 from fastmcp.server.transforms.search import BM25SearchTransform
 from fastmcp.tools.base import Tool
 
-from benchmarks.engines.contender import LIMIT, finished
+from benchmarks.engines.contender import LIMIT, run_coroutine
 from benchmarks.generate import Row
 
 
 class FastMCP:
-    """Hashes the catalog on every call and builds the index anew when the hash has changed."""
+    """Hashes the catalog on every call and rebuilds the index when the hash has changed."""
 
     def __init__(self) -> None:
         self._transform = BM25SearchTransform(max_results=LIMIT)
@@ -44,9 +44,9 @@ class FastMCP:
         del self._tools[id]
 
     def _found(self, query: str, visible: list[Tool]) -> list[str]:
-        return [tool.name for tool in finished(self._transform._search(visible, query))]
+        return [tool.name for tool in run_coroutine(self._transform._search(visible, query))]
 
 
 def contender() -> FastMCP:
-    """The peer."""
+    """Return the engine."""
     return FastMCP()

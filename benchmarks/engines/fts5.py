@@ -1,4 +1,4 @@
-"""SQLite's FTS5 in memory: four weighted columns, the words of a query joined by OR."""
+"""FTS5 of SQLite in memory: four weighted columns; the words of a query are joined with OR."""
 
 import json
 import sqlite3
@@ -80,5 +80,5 @@ def _tags(row: Row) -> str:
 
 
 def contender() -> FTS5:
-    """The peer."""
+    """Return the engine."""
     return FTS5()

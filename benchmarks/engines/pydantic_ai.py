@@ -17,12 +17,12 @@ from pydantic_ai.toolsets import ExternalToolset
 from pydantic_ai.toolsets.abstract import ToolsetTool
 from pydantic_ai.usage import RunUsage
 
-from benchmarks.engines.contender import LIMIT, finished
+from benchmarks.engines.contender import LIMIT, run_coroutine
 from benchmarks.generate import Row
 
 
 class PydanticAI:
-    """Compares the whole corpus on every call and builds the index anew when it has changed."""
+    """Compares the whole corpus on every call and rebuilds the index when it has changed."""
 
     def __init__(self, strategy: Literal["keywords"] | None = None) -> None:
         self._context = RunContext[None](deps=None, model=TestModel(), usage=RunUsage())
@@ -42,7 +42,7 @@ class PydanticAI:
         self._tools = {tool.name: tool for tool in tools}
         seed = ExternalToolset[None](tools[:1])
         toolset = self._search.get_wrapper_toolset(seed)
-        self._search_tool: Any = finished(toolset.get_tools(self._context))["search_tools"]
+        self._search_tool: Any = run_coroutine(toolset.get_tools(self._context))["search_tools"]
         self.search("first")
 
     def search(self, query: str) -> list[str]:
@@ -66,12 +66,12 @@ class PydanticAI:
         self._search_tool.corpus = visible
         call = self._toolset.call_tool("search_tools", {"queries": [query]}, self._context, tool)
         try:
-            return [match["name"] for match in finished(call)["discovered_tools"]]
+            return [match["name"] for match in run_coroutine(call)["discovered_tools"]]
         except ModelRetry:
-            # What it says to a question without a Latin letter.
+            # Its reply to a query without a Latin letter.
             return []
 
 
 def contender() -> PydanticAI:
-    """The peer as an agent has it by default."""
+    """Return the engine with the defaults of an agent."""
     return PydanticAI()

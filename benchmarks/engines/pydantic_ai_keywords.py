@@ -4,5 +4,5 @@ from benchmarks.engines.pydantic_ai import PydanticAI
 
 
 def contender() -> PydanticAI:
-    """The peer."""
+    """Return the engine."""
     return PydanticAI("keywords")

@@ -1,4 +1,4 @@
-"""rank_bm25's BM25Okapi. It cannot change: adding or removing a tool builds it anew."""
+"""rank_bm25's BM25Okapi. Adding or removing a tool rebuilds the index."""
 
 import numpy as np
 from rank_bm25 import BM25Okapi
@@ -43,5 +43,5 @@ class RankBM25:
 
 
 def contender() -> RankBM25:
-    """The peer."""
+    """Return the engine."""
     return RankBM25()

@@ -1,4 +1,4 @@
-"""shipit's first algorithm: SequenceMatcher over name and description, and a bonus a word."""
+"""The first algorithm of shipit: SequenceMatcher over name and description, and a bonus per word."""
 
 from collections.abc import Iterable
 from difflib import SequenceMatcher
@@ -48,5 +48,5 @@ def _score(query: str, text: str) -> float:
 
 
 def contender() -> Shipit:
-    """The peer."""
+    """Return the engine."""
     return Shipit()

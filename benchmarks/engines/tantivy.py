@@ -1,4 +1,4 @@
-"""Tantivy in RAM: four boosted fields and a flat boolean of terms, its fastest form we found."""
+"""Tantivy in RAM: four boosted fields and a flat boolean of terms, the fastest configuration we found."""
 
 from typing import Any
 
@@ -97,5 +97,5 @@ class Tantivy:
 
 
 def contender() -> Tantivy:
-    """The peer."""
+    """Return the engine."""
     return Tantivy()

@@ -1,4 +1,4 @@
-"""Ours, by words alone (mode "lexical"), through the public API."""
+"""Toolcrib in mode `lexical`, through the public API."""
 
 from benchmarks.engines.contender import LIMIT
 from benchmarks.generate import Row
@@ -6,7 +6,7 @@ from toolcrib import Catalog, SearchEngine, Tool, Where
 
 
 class Toolcrib:
-    """Snapshots: a change makes the next catalog and the next engine."""
+    """A change creates a new catalog and a new engine."""
 
     def prepare(self, row: Row) -> Tool:
         return Tool(
@@ -21,7 +21,7 @@ class Toolcrib:
     def fit(self, tools: list[Tool]) -> None:
         self._catalog = Catalog(tools)
         self._engine = SearchEngine(self._catalog)
-        # Indexes are fitted when first needed: names, words, and the facets of filters.
+        # Indexes are built on first use: names, terms and filters.
         self.search_server("first", "none")
 
     def search(self, query: str) -> list[str]:
@@ -47,5 +47,5 @@ class Toolcrib:
 
 
 def contender() -> Toolcrib:
-    """Ours."""
+    """Return the engine."""
     return Toolcrib()
