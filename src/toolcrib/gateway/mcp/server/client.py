@@ -25,6 +25,9 @@ from toolcrib.session.session import Session
 
 # Prefixes of the names of clients that read the tool list once and ignore change notifications.
 SINGLE_LIST_CLIENTS: Final = ("claude-code", "cursor", "windsurf", "codex")
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+# The error code for a client that lacks a required capability.
+MISSING_CAPABILITY: Final = -32021
 _STATE_KEY: Final = "toolcrib"
 
 
@@ -68,6 +71,8 @@ class ConnectedClient:
 
     ctx: RequestContext
     profile: str | None
+    # Whether the gateway handles tasks for the client; None leaves them to the client.
+    handles_tasks: bool | None = None
 
     @property
     def connection(self) -> Connection:
@@ -111,9 +116,27 @@ class ConnectedClient:
     def capabilities(self) -> Mapping[str, Any]:
         """The capabilities that the client has declared."""
         capabilities = self.connection.client_capabilities
-        if capabilities is None:
-            return {}
-        return capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
+        declared: dict[str, Any] = {}
+        if capabilities is not None:
+            declared = capabilities.model_dump(by_alias=True, mode="json", exclude_none=True)
+        extensions = dict(declared.get("extensions", {}))
+        if self.handles_tasks:
+            extensions[TASKS_EXTENSION] = {}
+        elif self.handles_tasks is False or not self.is_stateless:
+            # Older revisions have no tasks, and scripts need results.
+            extensions.pop(TASKS_EXTENSION, None)
+        return {**declared, "extensions": extensions} if extensions or "extensions" in declared else declared
+
+    @property
+    def supports_tasks(self) -> bool:
+        """Whether the client accepts a task in place of a result."""
+        return TASKS_EXTENSION in self.capabilities.get("extensions", {})
+
+    def require_tasks(self) -> None:
+        """Raise the error that MCP defines unless the client supports tasks."""
+        if not self.supports_tasks:
+            required: dict[str, Any] = {"requiredCapabilities": {"extensions": {TASKS_EXTENSION: {}}}}
+            raise MCPError(MISSING_CAPABILITY, "Missing required client capability", required)
 
     def get_instance_key(self, instances: Instances) -> object:
         """Return what identifies the client's instance of a server.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Final
@@ -78,7 +78,9 @@ class ClientScriptHost:
     async def call(self, call: ScriptCall) -> Any:
         """Run a call and return its value, or raise `CallError`."""
         started = time.perf_counter()
-        result = await self.caller.forward(self.client, ValidCall(self.view.entries[call.tool.id], call.arguments), {})
+        # A script needs the result, so a server must not create a task.
+        client = replace(self.client, handles_tasks=False)
+        result = await self.caller.forward(client, ValidCall(self.view.entries[call.tool.id], call.arguments), {})
         params = {"name": call.tool.id, "arguments": call.arguments}
         await self.record(self.client, "tools/call", params, result, started)
         if result.get("resultType") == "input_required":

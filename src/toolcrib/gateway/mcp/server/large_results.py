@@ -38,6 +38,7 @@ NOTE_KEY: Final = "_toolcrib"
 _SIZE_AWARE_CLIENT: Final = "claude-code"
 _CHARS_PER_TOKEN: Final = 4
 _HANDLE_BYTES: Final = 9
+HANDLE_PREFIX: Final = "res_"
 # The longest arrays and strings of a shortened structured content, tried in turn.
 _SHORTENED_SIZES: Final = ((20, 1_000), (10, 300), (5, 120), (3, 60), (1, 40))
 _log = logging.getLogger(__name__)
@@ -103,7 +104,7 @@ class LargeResults:
         if tokens <= budget or len(text) > MAX_RESULT_TEXT_BYTES // 4:
             return result
         now = time.time()
-        handle = f"res_{secrets.token_hex(_HANDLE_BYTES)}"
+        handle = f"{HANDLE_PREFIX}{secrets.token_hex(_HANDLE_BYTES)}"
         stored = StoredResult(handle, owner, entry.name, text, now, now + self._settings.keep_seconds)
         try:
             self._hub.store.put_result(stored, self._settings.max_stored_bytes)
@@ -157,7 +158,8 @@ class LargeResults:
             stored = self._hub.store.get_result(handle, owner, time.time())
         except InvalidStore as error:
             return text_result(str(error), is_error=True)
-        if stored is None or not (stored.tool in view.entries or stored.tool == prompts.CODE_NAME):
+        is_result = stored is not None and handle.startswith(HANDLE_PREFIX)
+        if stored is None or not is_result or not (stored.tool in view.entries or stored.tool == prompts.CODE_NAME):
             return text_result(prompts.UNKNOWN_HANDLE.format(handle=handle[:80]), is_error=True)
         self._hub.add_counts(result_reads=1)
         try:

@@ -34,7 +34,7 @@ from toolcrib import __version__
 from toolcrib.errors import QuotaExceeded, RequestFailed, UnknownProfile
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.server.activity import ActivityRecorder
-from toolcrib.gateway.mcp.server.client import ConnectedClient, get_session_state
+from toolcrib.gateway.mcp.server.client import TASKS_EXTENSION, ConnectedClient, get_session_state
 from toolcrib.gateway.mcp.server.passthrough import Passthrough
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
@@ -58,8 +58,9 @@ _LIST_CHANGES: Final[Mapping[str, ServerEvent]] = {
 }
 # Result fields that only the stateless revision defines.
 _STATELESS_KEYS: Final = ("resultType", "ttlMs", "cacheScope")
-# Methods of an extension, which the SDK does not know.
+# Methods of extensions, which the SDK does not know.
 _SKILL_METHODS: Final = frozenset({"skills/list", "skills/get"})
+_EXTENSION_METHODS: Final = _SKILL_METHODS | {"tasks/get", "tasks/update", "tasks/cancel"}
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 _CACHEABLE_METHODS: Final = _SKILL_METHODS | {
     *("tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read"),
@@ -111,6 +112,9 @@ class McpRouter:
             "resources/unsubscribe": passthrough.unsubscribe,
             "skills/list": passthrough.list_skills,
             "skills/get": passthrough.get_skill,
+            "tasks/get": self.tool_handlers.tasks.get,
+            "tasks/update": self.tool_handlers.tasks.update,
+            "tasks/cancel": self.tool_handlers.tasks.cancel,
             "completion/complete": passthrough.complete,
             "logging/setLevel": passthrough.set_log_level,
         }
@@ -153,7 +157,7 @@ class McpRouter:
         for method in self._handlers:
             # Registered so that the SDK declares the capability and rejects early requests.
             server.add_request_handler(method, types.RequestParams, _unreachable_handler)
-        server.extensions = {SKILLS_EXTENSION: {}}
+        server.extensions = {SKILLS_EXTENSION: {}, TASKS_EXTENSION: {}}
         server.middleware.append(self._handle_request)
         return server
 
@@ -168,7 +172,7 @@ class McpRouter:
                 self.activity.add_client(ConnectedClient(ctx, profile))
             return self._add_instructions(ctx, result) if ctx.method in _DESCRIBING_METHODS else result
         try:
-            if ctx.method not in _SKILL_METHODS:
+            if ctx.method not in _EXTENSION_METHODS:
                 _methods.validate_client_request(ctx.method, ctx.protocol_version, ctx.params)
         except KeyError:
             raise MCPError(types.METHOD_NOT_FOUND, "Method not found", ctx.method) from None
@@ -234,6 +238,10 @@ class McpRouter:
         if profile not in self._listeners:
             bus = self._buses[profile] = InMemorySubscriptionBus()
             self._listeners[profile] = ListenHandler(bus)
+        notifications = (ctx.params or {}).get("notifications")
+        if isinstance(notifications, Mapping) and notifications.get("taskIds"):
+            # Clients poll tasks; the acknowledgement names no task.
+            ConnectedClient(ctx, profile).require_tasks()
         uris = params.notifications.resource_subscriptions or ()
         with self.passthrough.watch_resources(ConnectedClient(ctx, profile), uris):
             return await self._listeners[profile](ctx, params)
@@ -276,6 +284,9 @@ def _stamp_result(method: str, result: Mapping[str, Any], *, is_stateless: bool)
     stamped = {key: value for key, value in result.items() if key not in _STATELESS_KEYS}
     if not is_stateless:
         return stamped
+    if "taskId" in result and "ttlMs" in result:
+        # Here it is the time to live of the task and not of a cache.
+        stamped["ttlMs"] = result["ttlMs"]
     stamped["resultType"] = result.get("resultType") or "complete"
     if method in _CACHEABLE_METHODS:
         stamped["ttlMs"] = result.get("ttlMs", 0)

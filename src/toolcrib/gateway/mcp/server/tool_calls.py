@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
+
+from mcp.shared.exceptions import MCPError
 
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
@@ -15,7 +18,9 @@ from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.large_results import LargeResults
 from toolcrib.gateway.mcp.server.meta_tools import render_unlisted_servers, text_result
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
+from toolcrib.gateway.mcp.server.tasks import TaskRelay, is_task, requires_tasks
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.gateway.quotas import ProfileQuotas
 from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.hub.hub import Hub
@@ -39,6 +44,7 @@ class ToolCaller:
         self._pool = pool
         self._bridge = bridge
         self.large_results = LargeResults(hub)
+        self.tasks = TaskRelay(hub, pool, bridge, self.large_results)
         self.approvals = CallApprovals(hub)
 
     async def call(
@@ -64,6 +70,8 @@ class ToolCaller:
         result = await self.forward(client, call, params)
         if needs_approval:
             self.approvals.remember(client, result, subject)
+        if is_task(result):
+            return await self.tasks.register(client, entry, result, is_listed=is_listed)
         return await self.large_results.limit_result(client, call.entry, result, has_schema=is_listed)
 
     def validate(
@@ -92,13 +100,30 @@ class ToolCaller:
         started = time.monotonic()
         try:
             with self.quotas.track_call(profile):
-                result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
+                result = await self._send(client, server, params, may_repeat=may_repeat)
         except ServerUnavailable as error:
             self._hub.record_call(entry.name, False, time.monotonic() - started)
             return text_result(str(error), is_error=True)
         succeeded = result.get("isError") is not True
         self._hub.record_call(entry.name, succeeded, time.monotonic() - started)
         self.quotas.add_result(profile, result)
+        return result
+
+    async def _send(
+        self, client: ConnectedClient, server: UpstreamServer, params: Mapping[str, Any], *, may_repeat: bool
+    ) -> dict[str, Any]:
+        """Send a call. If its server only runs it as a task and the client has no tasks, wait for the result."""
+        try:
+            result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
+        except MCPError as error:
+            if client.supports_tasks or not requires_tasks(error):
+                raise
+            client = replace(client, handles_tasks=True)
+            result = await self._bridge.forward_request(server, "tools/call", params, client, may_repeat=may_repeat)
+            return await self.tasks.wait_for_result(client, server, result) if is_task(result) else result
+        if is_task(result) and not client.supports_tasks:
+            # The server ignores the capabilities of the client.
+            return await self.tasks.wait_for_result(replace(client, handles_tasks=True), server, result)
         return result
 
     def get_unlisted(self, view: AccessView) -> dict[str, str]:

@@ -65,6 +65,7 @@ class ToolHandlers:
         self.quotas = ProfileQuotas()
         self._caller = ToolCaller(hub, pool, bridge, self.quotas)
         self.code_mode = CodeMode(hub, self._caller, record)
+        self.tasks = self._caller.tasks
 
     @property
     def _settings(self) -> ToolSearchConfig:

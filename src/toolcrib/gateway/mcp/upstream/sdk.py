@@ -18,7 +18,7 @@ from mcp.client._probe import negotiate_auto
 from mcp.server.connection import Connection
 from mcp.server.context import ServerRequestContext
 from mcp.shared.dispatcher import CallOptions, DispatchContext, ProgressFnT, coerce_request_id
-from mcp.shared.inbound import x_mcp_header_map
+from mcp.shared.inbound import MCP_NAME_HEADER, encode_header_value, x_mcp_header_map
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.transport_context import TransportContext
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -95,6 +95,8 @@ class RawSession(ClientSession):
             data["params"]["_meta"][types.CLIENT_CAPABILITIES_META_KEY] = dict(capabilities or {})
         elif meta := data["params"].get("_meta"):
             meta.pop(types.LOG_LEVEL_META_KEY, None)
+        if self.is_stateless and method.startswith("tasks/") and isinstance(id := data["params"].get("taskId"), str):
+            opts.setdefault("headers", {})[MCP_NAME_HEADER] = encode_header_value(id)
         if timeout is not None:
             opts["timeout"] = timeout
         if on_progress is not None:
