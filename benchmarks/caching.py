@@ -24,13 +24,13 @@ from typing import Any
 import click
 import httpx2
 
-from benchmarks.caching_wires import Body, Chat, Messages, Responses, View, Wire
+from benchmarks.caching_wires import Body, Chat, Gemini, Messages, Responses, View, Wire
 from benchmarks.context import ContextQuery as Need
 from benchmarks.context import data_folder, find_token_counter, sample_catalog
 from benchmarks.machine import describe_machine
 from tests.gateway.llm.serving import running_llm_gateway
 from toolcrib import Tool
-from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.core.tool_names import public_name
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidSchema
@@ -68,7 +68,9 @@ class Question:
     calls: Mapping[str, Body]
 
 
-WIRES = (Messages(), Chat(), Responses())
+WIRES = (Messages(), Chat(), Responses(), Gemini())
+APIS: Mapping[str, LlmApi] = {"Messages": "messages", "Gemini": "gemini"}
+TOOLS_PLACE = "@tools"
 WAYS: Mapping[str, Body] = {
     "reveal": {"style": "reveal"},
     "dispatch without prefetching": {"style": "dispatch", "prefetch": False},
@@ -203,7 +205,7 @@ def converse(wire: Wire, texts: Sequence[str], send: Send) -> str:
     history: list[Body] = []
     style = ""
     for text in texts:
-        history.append({"role": "user", "content": text})
+        history.append(wire.question(text))
         while True:
             response, style = send(history)
             id = wire.accept(history, response)
@@ -219,7 +221,8 @@ def build_sender(wire: Wire, entries: Sequence[Body], client: httpx2.Client, url
     tools = json.dumps(entries, ensure_ascii=False)
 
     def send(history: Sequence[Body]) -> tuple[Body, str]:
-        rest = json.dumps(wire.body(history, ()), ensure_ascii=False).replace('"tools": []', f'"tools": {tools}')
+        body = json.dumps(wire.body(history, [TOOLS_PLACE]), ensure_ascii=False)
+        rest = body.replace(json.dumps([TOOLS_PLACE]), tools)
         headers = {"content-type": "application/json"}
         answer = client.post(f"{url}{wire.path}", content=rest.encode(), headers=headers)
         answer.raise_for_status()
@@ -287,7 +290,7 @@ def measure(wire: Wire, tools: Sequence[Tool], questions: Sequence[Question], co
     models: list[Model] = []
     figures: dict[str, Figures] = {}
     rows = []
-    api = "messages" if wire.name == "Messages" else "openai"
+    api = APIS.get(wire.name, "openai")
 
     def start_model() -> Figures:
         models.append(Model(known, wire, PromptCache(count)))
@@ -301,7 +304,7 @@ def measure(wire: Wire, tools: Sequence[Tool], questions: Sequence[Question], co
         client = opened.enter_context(httpx2.Client(timeout=TIMEOUT_SECONDS))
 
         def start_gateway(**settings: Any) -> Send:
-            upstream = LlmUpstreamConfig("model", api=api, url=url, **settings)  # type: ignore[arg-type]
+            upstream = LlmUpstreamConfig("model", api=api, url=url, **settings)
             gateway = LlmGateway(LlmGatewayConfig((upstream,)))
             return build_sender(wire, entries, client, opened.enter_context(running_llm_gateway(gateway)).url)
 
@@ -333,7 +336,7 @@ def _row(api: str, name: str, one: Figures, costs: Sequence[float], up_front: Fi
     )
 
 
-def render_tables(data: Path, sizes: Sequence[int]) -> Iterator[str]:
+def render_tables(data: Path, sizes: Sequence[int], wires: Sequence[Wire]) -> Iterator[str]:
     """Yield the results as lines of Markdown."""
     folder = data / "mcp_catalog"
     title, count = find_token_counter()
@@ -357,7 +360,7 @@ def render_tables(data: Path, sizes: Sequence[int]) -> Iterator[str]:
         yield ""
         yield "| API | | requests | tokens | cached | uncached | cost at 0.1 | | cost at 0.25 | | stable | solved |"
         yield "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-        for wire in WIRES:
+        for wire in wires:
             yield from measure(wire, tools, questions, count)
     yield ""
     yield f"{', '.join(describe_machine().values())}."
@@ -366,11 +369,13 @@ def render_tables(data: Path, sizes: Sequence[int]) -> Iterator[str]:
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), help="Folder that holds mcp_catalog.")
 @click.option("--sizes", default=SIZES, help="Numbers of tools.")
+@click.option("--apis", default=",".join(wire.name for wire in WIRES), help="Names of APIs.")
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/caching.md")
-def main(data: Path | None, sizes: str, out: Path) -> None:
+def main(data: Path | None, sizes: str, apis: str, out: Path) -> None:
     """Measure what each way of sending tools costs."""
     lines = []
-    for line in render_tables(data_folder(data), [int(size) for size in sizes.split(",")]):
+    wires = [wire for wire in WIRES if wire.name in apis.split(",")]
+    for line in render_tables(data_folder(data), [int(size) for size in sizes.split(",")], wires):
         click.echo(line)
         lines.append(line)
     out.write_text("\n".join([*lines, ""]), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The formats of the three APIs, as the client and the scripted model of `caching` use them."""
+"""The formats of the four APIs, as the client and the scripted model of `caching` use them."""
 
 import json
 from abc import ABC, abstractmethod
@@ -36,13 +36,21 @@ class Wire(ABC):
     def __init__(self) -> None:
         self._tool_pieces: dict[int, tuple[Body, str]] = {}
 
-    def body(self, history: Sequence[Body], tools: Sequence[Body]) -> Body:
+    def body(self, history: Sequence[Body], tools: Sequence[Any]) -> Body:
         """Return a request."""
         return {"model": "m", "max_tokens": 99, self.history: list(history), "tools": list(tools)}
 
+    def question(self, text: str) -> Body:
+        """Return a message of the user."""
+        return {"role": "user", "content": text}
+
+    def listed(self, body: Body) -> Sequence[Body]:
+        """Return the tools of a request."""
+        return body["tools"]  # type: ignore[no-any-return]
+
     def pieces(self, body: Body) -> Iterator[str]:
         """Yield the parts of a prompt in order: tools, then messages."""
-        for tool in body["tools"]:
+        for tool in self.listed(body):
             yield self._tool_piece(tool)
         for message in body[self.history]:
             yield from self.message_pieces(message)
@@ -198,6 +206,64 @@ class Responses(Wire):
 
     def result(self, id: str) -> Body:
         return {"type": "function_call_output", "call_id": id, "output": RESULT}
+
+
+class Gemini(Wire):
+    """Google's generateContent."""
+
+    name, path, history = "Gemini", "/v1beta/models/m:generateContent", "contents"
+
+    def body(self, history: Sequence[Body], tools: Sequence[Any]) -> Body:
+        return {"contents": list(history), "tools": [{"functionDeclarations": list(tools)}]}
+
+    def question(self, text: str) -> Body:
+        return {"role": "user", "parts": [{"text": text}]}
+
+    def listed(self, body: Body) -> Sequence[Body]:
+        return [tool for each in body["tools"] for tool in each["functionDeclarations"]]
+
+    def tool(self, tool: Tool) -> Body:
+        return {"name": public_name(tool), "description": tool.description, "parametersJsonSchema": _schema(tool)}
+
+    def message_pieces(self, message: Body) -> Iterator[str]:
+        for part in message["parts"]:
+            yield json.dumps([message["role"], part], ensure_ascii=False)
+
+    def view(self, body: Body) -> View:
+        parts = [message["parts"] for message in body["contents"] if message["role"] == "user"]
+        texts = [part["text"] for each in parts for part in each if "text" in part]
+        results = [[_result_text(part) for part in each if "functionResponse" in part] for each in parts]
+        names = [tool["name"] for tool in self.listed(body)]
+        return _view(names, [text for each in results for text in each], texts, results[-1])
+
+    def reply(self, text: str, call: tuple[str, Body] | None, id: str) -> Body:
+        part: Body = {"text": text}
+        if call:
+            part = {"functionCall": {"id": f"call_{id}", "name": call[0], "args": call[1]}}
+        candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
+        return {"candidates": [candidate], "modelVersion": "m", "responseId": id}
+
+    def accept(self, history: list[Body], response: Body) -> str:
+        content = response["candidates"][0]["content"]
+        history.append(content)
+        calls = [part["functionCall"] for part in content["parts"] if "functionCall" in part]
+        self._names.update((call["id"], call["name"]) for call in calls)
+        return str(calls[0]["id"]) if calls else ""
+
+    def __init__(self) -> None:
+        super().__init__()
+        # The names of the called functions, which their results repeat.
+        self._names: dict[str, str] = {}
+
+    def result(self, id: str) -> Body:
+        response = {"id": id, "name": self._names[id], "response": {"output": RESULT}}
+        return {"role": "user", "parts": [{"functionResponse": response}]}
+
+
+def _result_text(part: Body) -> str:
+    response = part["functionResponse"]["response"]
+    value = response.get("output", response)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _schema(tool: Tool) -> Body:

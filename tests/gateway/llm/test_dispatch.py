@@ -35,13 +35,6 @@ def dispatch(name: str, **arguments: Any) -> ToolCall:
     return ToolCall("call_tool", {"tool_name": name, "tool_input": arguments})
 
 
-@pytest.fixture(autouse=True)
-def _use_lexical_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use lexical search, so that no encoder has to be loaded."""
-    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_ENCODED_TOOLS", 0)
-    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_STATIC_TOOLS", 0)
-
-
 @BOTH
 @EVERY_API
 def test_client_gets_calls_of_its_own_tools_and_the_prefix_stays(api: str, stream: bool) -> None:

@@ -17,13 +17,6 @@ EVERY_API = pytest.mark.parametrize("api", APIS)
 QUERY = "when is the water high"
 
 
-@pytest.fixture(autouse=True)
-def _use_lexical_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use lexical search, so that no encoder has to be loaded."""
-    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_ENCODED_TOOLS", 0)
-    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_STATIC_TOOLS", 0)
-
-
 def harbour_master(request: Request) -> Turn:
     """Search for the tool of a question, unless its definition is known; then call it and report the result."""
     if request.results and "found" not in request.results[-1]:

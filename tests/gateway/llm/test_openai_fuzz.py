@@ -18,7 +18,6 @@ from tests.gateway.llm.serving_openai import chat_functions, functions
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
-from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index
@@ -27,6 +26,7 @@ from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 from toolcrib.gateway.llm.openai_responses.tools import build_responses_index
+from toolcrib.gateway.llm.tools.exposure import Exposure
 
 Json = dict[str, Any]
 

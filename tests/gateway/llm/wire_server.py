@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
-from toolcrib.gateway.llm.http_messages import UpstreamResponse
-from toolcrib.gateway.llm.upstreams import LlmUpstreams
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.upstream.upstreams import LlmUpstreams
 
 Responder = Callable[["ServerConnection"], Awaitable[None]]
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -15,9 +15,9 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.exposure import ExposurePlan
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.tools.exposure import ExposurePlan
 from toolcrib.gateway.llm.usage import BudgetExceeded
 from toolcrib.gateway.logs import request_id
 

@@ -7,11 +7,9 @@ import logging
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
-from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.config.settings import (
     ApiKey,
     LlmApi,
@@ -32,11 +30,12 @@ from toolcrib.gateway.llm.endpoint import (
     TryNextModel,
     sanitize_header_value,
 )
-from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan, find_cached_price
-from toolcrib.gateway.llm.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.forwarding import ResponseObserver, forward_response
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
-from toolcrib.gateway.llm.sse import EventBuffer
-from toolcrib.gateway.llm.tool_index import Entries, ToolIndex, ToolIndexCache
+from toolcrib.gateway.llm.request import LlmRequest
+from toolcrib.gateway.llm.tools.exposure import Exposure, ExposurePlan, find_cached_price
+from toolcrib.gateway.llm.tools.index_cache import ToolIndexCache
+from toolcrib.gateway.llm.tools.tool_index import Entries, ToolIndex
 from toolcrib.gateway.llm.tracing import (
     RequestMeasurement,
     build_turn_row,
@@ -51,9 +50,9 @@ from toolcrib.gateway.llm.translation.response import (
     choose_translator,
     translate_headers,
 )
-from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
 from toolcrib.gateway.llm.usage import UsageMeter, UsageReader
-from toolcrib.session.hosted_search import Provider, find_hosting_provider
 from toolcrib.storage.audit import AuditRow
 
 # An entry of the memory is a turn with searches, not a conversation.
@@ -68,65 +67,8 @@ _log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 Index = TypeVar("Index", bound=ToolIndex)
-# Called with each piece of a response before it is sent to the client.
-ResponseObserver = Callable[[bytes], None]
 # Called once per request with what the gateway does for it.
 OnRequest = Callable[[ResponseHeaders], None]
-
-
-@dataclass(frozen=True, slots=True)
-class LlmRequest:
-    """A parsed request, the upstream it goes to, and its tool search setting."""
-
-    exchange: HttpExchange
-    upstream: LlmUpstreamConfig
-    switch: LlmSearchSwitch
-    body: dict[str, Any]
-    # Whether another model can answer if the upstream fails.
-    has_fallback: bool = False
-    # The model, if it is not in the body.
-    path_model: str = ""
-
-    @property
-    def tool_entries(self) -> list[dict[str, Any]]:
-        """The tools of the request."""
-        return list(dicts_or_empty(self.body.get("tools")))
-
-    @property
-    def model(self) -> str:
-        """The name of the model."""
-        return self.path_model or str(self.body.get("model", ""))
-
-    @property
-    def is_streaming(self) -> bool:
-        """Whether the client asks for a stream."""
-        return self.body.get("stream") is True or self.exchange.path.endswith(":streamGenerateContent")
-
-    @property
-    def restricts_tools(self) -> bool:
-        """Whether the client itself selects among its tools, with the `allowed_tools` of OpenAI."""
-        choice = self.body.get("tool_choice")
-        return isinstance(choice, dict) and choice.get("type") == "allowed_tools"
-
-    @property
-    def owner(self) -> tuple[str, ...]:
-        """The client that sent the request."""
-        return request_owner(self.exchange)
-
-    def is_well_formed(self, history: str) -> bool:
-        """Return whether the tools and the history are lists of objects.
-
-        The history may also be a text. Other requests are left to the upstream to refuse.
-        """
-        messages = self.body.get(history) or []
-        lists = (self.body.get("tools") or [], [] if isinstance(messages, str) else messages)
-        return all(isinstance(each, list) and len(dicts_or_empty(each)) == len(each) for each in lists)
-
-    def uses_native_search(self, provider: Provider) -> bool:
-        """Return whether the model's own provider searches, so that the request is not changed."""
-        if self.switch == "native":
-            return True
-        return self.switch == "auto" and find_hosting_provider(self.model) == provider
 
 
 class LlmGateway:
@@ -390,7 +332,7 @@ class LlmGateway:
             response = await self.send_request(request, request.exchange.body)
             usage = UsageReader()
             try:
-                await self._forward_response(request.exchange, response, headers, usage, observer)
+                await forward_response(request.exchange, response, headers, usage, observer)
             finally:
                 measurement.counts = usage.count_tokens(len(request.exchange.body))
 
@@ -405,52 +347,11 @@ class LlmGateway:
         usage = UsageReader()
         response = await self._send(exchange, upstream, exchange.body, target=target)
         try:
-            await self._forward_response(exchange, response, headers, usage, None)
+            await forward_response(exchange, response, headers, usage, None)
         finally:
             if exchange.method == "POST":
                 name = getattr(exchange.principal, "name", "")
                 self._meter.record(name, exchange.model or exchange.path, usage.count_tokens(len(exchange.body)))
-
-    async def _forward_response(
-        self,
-        exchange: HttpExchange,
-        response: UpstreamResponse,
-        added_headers: ResponseHeaders,
-        usage: UsageReader,
-        observer: ResponseObserver | None,
-    ) -> None:
-        """Forward a response byte for byte. The gateway has asked the upstream not to compress it."""
-        try:
-            # Events are decoded if possible, because their ends are only visible in decoded bytes.
-            keep_encoding = not (response.is_event_stream and response.is_decodable)
-            headers = [*response.forwarded_headers(keep_encoding=keep_encoding), *added_headers.render()]
-            if not response.is_event_stream:
-                pieces = []
-                while piece := await response.read_raw_chunk():
-                    pieces.append(piece)
-                body = b"".join(pieces)
-                if response.is_success:
-                    usage.read_body(body)
-                    if observer:
-                        observer(body)
-                await exchange.send_response(response.status, headers, body)
-                return
-            await exchange.start_response(response.status, headers)
-            if keep_encoding:
-                while piece := await response.read_raw_chunk():
-                    await exchange.write(piece)
-            else:
-                buffer = EventBuffer()
-                while chunk := await response.read_chunk():
-                    if events := buffer.push_chunk(chunk):
-                        usage.read_events(events)
-                        if observer:
-                            observer(events)
-                        await exchange.write(events)
-                await exchange.write(buffer.take_rest())
-            await exchange.end_response()
-        finally:
-            await response.close()
 
     def _resolve_switch(self, exchange: HttpExchange, upstream: LlmUpstreamConfig) -> LlmSearchSwitch:
         """Return the tool search setting: of the header, else of the key, else of the upstream."""
@@ -466,14 +367,6 @@ class LlmGateway:
 
 def _return(settings: LlmGatewayConfig) -> LlmGatewayConfig:
     return settings
-
-
-def request_owner(exchange: HttpExchange) -> tuple[str, ...]:
-    """Return what identifies the client: its gateway key and the credentials for the upstream."""
-    credentials = sorted(f"{name} {value}" for name, value in exchange.headers if name in CREDENTIAL_HEADERS)
-    principal = exchange.principal
-    name, profile = getattr(principal, "name", ""), getattr(principal, "profile", None)
-    return (name, profile or "", *credentials)
 
 
 def _load(index: Index) -> Index:

@@ -14,7 +14,12 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.upstreams import CREDENTIAL_HEADERS, ClientRequest, LlmUpstreams, build_upstream_headers
+from toolcrib.gateway.llm.upstream.upstreams import (
+    CREDENTIAL_HEADERS,
+    ClientRequest,
+    LlmUpstreams,
+    build_upstream_headers,
+)
 
 # An upstream that takes longer is left out of the list of models.
 LIST_TIMEOUT_SECONDS: Final = 20.0

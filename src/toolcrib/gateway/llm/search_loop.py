@@ -16,12 +16,13 @@ from typing import Any, Final, TypeVar
 from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, Treatment
-from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
-from toolcrib.gateway.llm.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
+from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
-from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.tools.tool_index import ToolIndex
 from toolcrib.gateway.llm.tracing import list_tool_names
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.usage import parse_usage
 
 Body = dict[str, Any]

@@ -21,7 +21,7 @@ from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
 from toolcrib.config.settings import LlmApi, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange, ResponseHeaders
-from toolcrib.gateway.llm.http_messages import HeaderList
+from toolcrib.gateway.llm.upstream.http_messages import HeaderList
 from toolcrib.gateway.llm.usage import TokenCounts
 from toolcrib.gateway.logs import request_id
 from toolcrib.storage.audit import AuditRow

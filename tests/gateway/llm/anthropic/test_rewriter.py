@@ -21,7 +21,7 @@ from toolcrib.gateway.llm.anthropic.history import make_server_id, render_plain_
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
 from toolcrib.gateway.llm.anthropic.tools import build_search_index, has_deferred_tools, index_entries, parse_tools
 from toolcrib.gateway.llm.gateway import LlmGateway
-from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.tools.tool_index import ToolIndex
 
 
 def build_rewriter(body: dict[str, Any], ranking: LlmSearchRanking = "exact", rounds: int = 10) -> ServerSearchRewriter:

@@ -24,13 +24,6 @@ def search_call(query: str) -> ToolCall:
     return ToolCall("search_tools", {"query": query})
 
 
-@pytest.fixture(autouse=True)
-def _use_lexical_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Use lexical search, so that no encoder has to be loaded."""
-    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_ENCODED_TOOLS", 0)
-    monkeypatch.setattr("toolcrib.gateway.llm.tool_index.MAX_STATIC_TOOLS", 0)
-
-
 @both
 def test_client_gets_reply_without_search(stream: bool) -> None:
     script = [Turn("Let me see.", search_call("read_tide")), Turn("Here.", ToolCall("read_tide", {"text": "now"}))]

@@ -7,10 +7,10 @@ import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
-from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index
 from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter
-from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.tools.exposure import Exposure
+from toolcrib.gateway.llm.tools.tool_index import ToolIndex
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "What is a dollar in euros?"}

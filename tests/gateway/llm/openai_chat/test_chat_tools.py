@@ -6,8 +6,8 @@ import pytest
 
 from tests.gateway.llm.serving_openai import WORDS, chat_functions
 from toolcrib.adapters.openai_chat import tools_to_wire
-from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.openai_chat.endpoint import build_deferred_index, build_transparent_index, uses_tool_search
+from toolcrib.gateway.llm.tools.exposure import Exposure
 
 NAMES = [name for name, _, _ in WORDS]
 

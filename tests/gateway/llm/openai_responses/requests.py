@@ -7,9 +7,9 @@ from typing import Any
 
 from tests.gateway.llm.serving_openai import functions, parameters
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
-from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.tools import ResponsesToolIndex, build_responses_index
+from toolcrib.gateway.llm.tools.exposure import Exposure
 
 Json = dict[str, Any]
 SEARCH: Json = {"type": "tool_search"}

@@ -40,10 +40,11 @@ from toolcrib.gateway.llm.anthropic.tools import (
     strip_deferral,
 )
 from toolcrib.gateway.llm.endpoint import HttpExchange
-from toolcrib.gateway.llm.gateway import TOOLS_LIMIT_CODE, LlmGateway, LlmRequest
+from toolcrib.gateway.llm.gateway import TOOLS_LIMIT_CODE, LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
-from toolcrib.gateway.llm.tool_index import ToolIndex
+from toolcrib.gateway.llm.tools.tool_index import ToolIndex
 from toolcrib.profiles.claude import (
     VARIANTS,
     RequestRefusal,

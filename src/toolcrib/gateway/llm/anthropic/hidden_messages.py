@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.gateway.llm.conversation_memory import ReplyMemory
-from toolcrib.gateway.llm.tool_index import ToolIndex, ToolSelection
+from toolcrib.gateway.llm.tools.tool_index import ToolIndex
+from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 
 Message = dict[str, Any]
 

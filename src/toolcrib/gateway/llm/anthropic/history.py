@@ -12,7 +12,7 @@ from typing import Any, Final, TypeGuard
 
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
 from toolcrib.core import prompts
-from toolcrib.gateway.llm.tool_index import render_loaded_tools
+from toolcrib.gateway.llm.tools.tool_index import render_loaded_tools
 from toolcrib.profiles.claude import VARIANTS
 
 SERVER_ID: Final = "srvtoolu_"

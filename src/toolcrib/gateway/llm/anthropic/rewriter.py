@@ -23,9 +23,10 @@ from toolcrib.gateway.llm.anthropic.hidden_messages import (
 from toolcrib.gateway.llm.anthropic.tools import index_entries, strip_deferral
 from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
-from toolcrib.gateway.llm.exposure import Exposure
 from toolcrib.gateway.llm.search_loop import RequestRewriter
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, ToolSelection, plan_exposure, split_entries
+from toolcrib.gateway.llm.tools.exposure import Exposure
+from toolcrib.gateway.llm.tools.tool_index import Entry, IndexedTool, ToolIndex, plan_exposure, split_entries
+from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 
 Body = dict[str, Any]
 

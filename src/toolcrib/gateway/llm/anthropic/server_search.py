@@ -28,7 +28,7 @@ from toolcrib.gateway.llm.anthropic.history import (
 from toolcrib.gateway.llm.anthropic.rewriter import Body, MessagesRewriter
 from toolcrib.gateway.llm.anthropic.tools import MessagesToolIndex, MessagesTools
 from toolcrib.gateway.llm.endpoint import Treatment
-from toolcrib.gateway.llm.tool_index import shorten_description
+from toolcrib.gateway.llm.tools.tool_index import shorten_description
 from toolcrib.profiles.claude import DEFAULT_LIMIT, REGEX, VARIANTS, ClaudeToolSearch, referenced_tool_names
 
 MAX_SEARCHES_PER_ROUND: Final = 8

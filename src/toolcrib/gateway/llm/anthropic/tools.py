@@ -12,7 +12,7 @@ from toolcrib.config.settings import LlmSearchRanking
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex
+from toolcrib.gateway.llm.tools.tool_index import Entry, IndexedTool, ToolIndex
 from toolcrib.profiles.claude import (
     BM25,
     DEFAULT_LIMIT,
@@ -83,10 +83,9 @@ class MessagesToolIndex(ToolIndex):
 
     def find_best(self, query: str, limit: int) -> list[Tool]:
         """Return the best tools for a query; by BM25 if no tool is a confident match."""
-        if self.mode != "lexical":
-            result = self.engine.search(query, limit=limit)
-            if result.confident:
-                return [hit.tool for hit in result]
+        result = self.engine.search(query, limit=limit)
+        if result.confident:
+            return [hit.tool for hit in result]
         return self.claude_search.search_bm25(query, limit)
 
     def prepare(self) -> None:

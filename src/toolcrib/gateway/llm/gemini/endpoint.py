@@ -14,12 +14,20 @@ from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.core.tool import Tool
 from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, Treatment, check_profile_rights
-from toolcrib.gateway.llm.exposure import Exposure
-from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
+from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.gemini.rewriter import GeminiRewriter, list_declarations
 from toolcrib.gateway.llm.gemini.stream import GeminiStream
+from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, plan_exposure, split_entries, to_wire_name
+from toolcrib.gateway.llm.tools.exposure import Exposure
+from toolcrib.gateway.llm.tools.tool_index import (
+    Entry,
+    IndexedTool,
+    ToolIndex,
+    plan_exposure,
+    split_entries,
+    to_wire_name,
+)
 
 GENERATE: Final = "generateContent"
 STREAM: Final = "streamGenerateContent"

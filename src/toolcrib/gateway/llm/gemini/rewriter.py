@@ -10,7 +10,8 @@ from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_e
 from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
-from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection
+from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex
+from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 from toolcrib.session.turn import ToolTask
 
 Content = dict[str, Any]

@@ -16,13 +16,22 @@ from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_e
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange, Treatment
-from toolcrib.gateway.llm.exposure import Exposure, is_discovery_tool
-from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest
+from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter, has_references
 from toolcrib.gateway.llm.openai_chat.stream import ChatStream
+from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request
-from toolcrib.gateway.llm.tool_index import Entry, IndexedTool, ToolIndex, plan_exposure, split_entries, to_wire_name
+from toolcrib.gateway.llm.tools.exposure import Exposure
+from toolcrib.gateway.llm.tools.pins import is_discovery_tool
+from toolcrib.gateway.llm.tools.tool_index import (
+    Entry,
+    IndexedTool,
+    ToolIndex,
+    plan_exposure,
+    split_entries,
+    to_wire_name,
+)
 
 _DEFER_FIELD: Final = "defer_loading"
 

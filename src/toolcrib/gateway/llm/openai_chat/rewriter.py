@@ -21,7 +21,8 @@ from toolcrib.adapters.plain_json import (
 from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
-from toolcrib.gateway.llm.tool_index import Entry, ToolIndex, ToolSelection, render_loaded_tools
+from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex, render_loaded_tools
+from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 from toolcrib.session.session import ModelAction
 from toolcrib.session.turn import ToolTask
 

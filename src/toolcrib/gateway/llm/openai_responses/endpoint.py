@@ -12,12 +12,13 @@ from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange
-from toolcrib.gateway.llm.gateway import LlmGateway, LlmRequest, request_owner
+from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import parse_request_body, parse_upstream_body
 from toolcrib.gateway.llm.openai_responses import items, tools
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.openai_responses.stream import ResponsesStream
 from toolcrib.gateway.llm.openai_responses.tools import ResponsesToolIndex, build_responses_index
+from toolcrib.gateway.llm.request import LlmRequest, request_owner
 from toolcrib.gateway.llm.search_loop import answer_request
 from toolcrib.gateway.llm.sse import SseParser
 

@@ -23,13 +23,8 @@ from toolcrib.gateway.llm.openai_responses.tools import (
     render_found_entries,
     tool_path,
 )
-from toolcrib.gateway.llm.tool_index import (
-    IndexedTool,
-    ToolSelection,
-    render_loaded_tools,
-    shorten_description,
-    to_wire_name,
-)
+from toolcrib.gateway.llm.tools.tool_index import IndexedTool, render_loaded_tools, shorten_description, to_wire_name
+from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 
 Item = dict[str, Any]
 

@@ -36,7 +36,8 @@ from toolcrib.gateway.llm.openai_responses.tools import (
     without_secrets,
 )
 from toolcrib.gateway.llm.search_loop import RequestRewriter
-from toolcrib.gateway.llm.tool_index import IndexedTool, ToolSelection
+from toolcrib.gateway.llm.tools.tool_index import IndexedTool
+from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 from toolcrib.session.turn import ToolTask
 
 # "search" is a call of the search tool, "check" a call of `call_tool` or of a tool that is not listed.

@@ -17,8 +17,8 @@ from toolcrib.adapters.plain_json import FieldReader, describe_json_type, dicts_
 from toolcrib.core import prompts
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool, RequestFailed
-from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan
-from toolcrib.gateway.llm.tool_index import (
+from toolcrib.gateway.llm.tools.exposure import Exposure, ExposurePlan
+from toolcrib.gateway.llm.tools.tool_index import (
     CLIENT_PLAN,
     Entry,
     IndexedTool,

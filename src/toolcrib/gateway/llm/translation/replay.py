@@ -7,9 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 
 Body = dict[str, Any]
 

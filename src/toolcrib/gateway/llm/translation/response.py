@@ -8,12 +8,12 @@ from typing import Final
 from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.http_messages import HeaderList, UpstreamResponse
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import SseParser, format_event
 from toolcrib.gateway.llm.translation.messages import MessagesTranslator
 from toolcrib.gateway.llm.translation.responses import ResponsesTranslator
 from toolcrib.gateway.llm.translation.translator import Body, CompletionReply, EventWriter, Translator
+from toolcrib.gateway.llm.upstream.http_messages import HeaderList, UpstreamResponse
 
 CHAT_TARGET: Final = "/v1/chat/completions"
 # The paths of the APIs that can be translated.

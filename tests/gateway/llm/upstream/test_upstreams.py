@@ -22,7 +22,7 @@ from toolcrib.config.parser import parse_config
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.models import check_upstreams
-from toolcrib.gateway.llm.upstreams import adapt_target, build_upstream_headers
+from toolcrib.gateway.llm.upstream.upstreams import adapt_target, build_upstream_headers
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])

@@ -1,7 +1,6 @@
 """The tools of a request: which the model is sent, and which wait for a search.
 
-A `ToolIndex` belongs to a list of tools and is cached for the next request that sends the same list.
-A `ToolSelection` belongs to one request and records which deferred tools it has revealed.
+An index belongs to a list of tools and is cached for the next request that sends the same list.
 """
 
 from __future__ import annotations
@@ -9,37 +8,29 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final
 
-from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.core import prompts
-from toolcrib.core.calls import PastCall, ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames, safe_name
-from toolcrib.gateway.llm.exposure import Exposure, ExposurePlan
 from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.tools.exposure import Exposure, ExposurePlan
+from toolcrib.search.dense.index import MAX_ENCODED_ON_FIT
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.session import turn
 from toolcrib.session.disclosure import DisclosurePlan
-from toolcrib.session.session import ModelAction, Session
-from toolcrib.session.turn import Turn, TurnHandler
+from toolcrib.session.turn import TurnHandler
 
 Entry = Mapping[str, Any]
 Entries = Sequence[Any]
 
-# Encoding takes about 1 ms per tool and a static embedding a third of that. Larger lists use a
-# faster mode, so that the first search does not wait.
+# A list of up to this many tools is encoded before its first search. Longer lists are searched by static
+# vectors first, and each search encodes its best candidates.
 MAX_ENCODED_TOOLS: Final = 100
-MAX_STATIC_TOOLS: Final = 2_000
-# Calls that the gateway handles for one response, over all rounds.
-MAX_SEARCHES: Final = 64
-# Limits of the cache; the bytes are those of the tools as JSON, an index is several times larger.
-MAX_CACHED_TOOLS: Final = 200_000
-MAX_CACHED_BYTES: Final = 32 << 20
 
 # A search loads the tools whose score is at least this share of the best one, and names the others.
 MIN_SCORE_SHARE: Final = 0.8
@@ -167,14 +158,12 @@ class ToolIndex:
     def prepare(self) -> None:
         """Build what a search needs. Slow: run it in a thread."""
         self.engine.search("x")
-        self.engine.warm_up(max_tools=MAX_ENCODED_TOOLS)
 
     @property
     def mode(self) -> str:
         """The search mode, chosen by the number of tools."""
-        if len(self._searchable) <= MAX_ENCODED_TOOLS:
-            return "hybrid"
-        return "fast" if len(self._searchable) <= MAX_STATIC_TOOLS else "lexical"
+        # The engine would encode every tool of these lists before the first search, which takes seconds.
+        return "fast" if MAX_ENCODED_TOOLS < len(self._searchable) <= MAX_ENCODED_ON_FIT else "hybrid"
 
     @property
     def engine(self) -> SearchEngine:
@@ -275,195 +264,3 @@ class ToolIndex:
             execute_name=prompts.CALL_NAME,
             min_score_share=MIN_SCORE_SHARE,
         )
-
-
-class ToolSelection:
-    """The deferred tools that the model of one request knows, in that order.
-
-    In reveal style their definitions are sent as tools; in dispatch style the history has them.
-    """
-
-    def __init__(self, index: ToolIndex) -> None:
-        self.index = index
-        self._session = Session()
-        self._entries: dict[str, Entry] = {}
-        self._defined: dict[str, None] = {}
-        self._prefetched: set[str] = set()
-        self._calls = 0
-
-    @property
-    def wire_entries(self) -> list[Entry]:
-        """The tools that are sent after those that are always sent: stubs, then revealed tools."""
-        stubs = (stub for id, stub in self.index.stubs.items() if id not in self._entries)
-        return [*stubs, *self._entries.values()]
-
-    @property
-    def revealed_ids(self) -> list[str]:
-        """The ids of the deferred tools whose definitions the model is sent."""
-        return [id for id in {**self._entries, **self._defined} if id in self.index.deferred]
-
-    def is_unrevealed(self, name: str) -> bool:
-        """Return whether a tool is deferred and is not in the list of tools."""
-        tool = self.index.find_deferred(name)
-        return tool is not None and tool.id not in self._entries
-
-    def is_intercepted(self, name: str) -> bool:
-        """Return whether the gateway handles a call: a search, or a call of a tool that is not listed."""
-        own = self.index.own_tools
-        return any(name == tool.name for tool in own) or self.is_unrevealed(name)
-
-    def replay_history(self, turns: Iterable[Sequence[ModelAction]]) -> None:
-        """Reveal the tools that were revealed in a history."""
-        find = self.index.find_deferred
-        self._session = Session.from_history(turns, find, start=self._session)
-        self._add_revealed()
-
-    def replay_calls(self, turns: Iterable[Sequence[PastCall]]) -> None:
-        """Record what the model knows after a history."""
-        if not self.index.is_dispatch:
-            self.replay_history(self.index.turn_handler.actions_from_history(turns))
-            return
-        search = self.index.search_tool.name
-        results = (past.text for calls in turns for past in calls if past.call.name == search)
-        names = (name for text in results for name in _parse_defined_names(text))
-        self._defined.update((tool.id, None) for tool in map(self.index.find_deferred, names) if tool)
-
-    def prefetch(self, text: str) -> str:
-        """Return a text with the definitions of the tools that a message certainly needs, or an empty text.
-
-        Call it for each message of the user, in order: a definition is sent once.
-        """
-        index = self.index
-        tools = [tool for tool in index.find_for_message(text) if tool.id not in self._prefetched]
-        if not tools:
-            return ""
-        self._prefetched.update(tool.id for tool in tools)
-        self._defined.update((tool.id, None) for tool in tools)
-        definitions = [
-            {"name": index.tools[tool.id].wire_name, "description": tool.description, "input_schema": tool.input_schema}
-            for tool in tools
-        ]
-        rendered = json.dumps(definitions, ensure_ascii=False, separators=(",", ":"))
-        return prompts.PREFETCHED_TOOLS.format(execute=index.call_tool.name, tools=rendered)
-
-    def reveal(self, names: Iterable[str]) -> None:
-        """Reveal the deferred tools with these names; other names are ignored."""
-        tools = [tool for tool in map(self.index.find_deferred, names) if tool]
-        self._session = self._session.reveal(tools)
-        self._add_revealed()
-
-    def restore(self, ids: Iterable[str]) -> None:
-        """Record the tools that `revealed_ids` had after an earlier request."""
-        if self.index.is_dispatch:
-            self._defined.update((id, None) for id in ids)
-        else:
-            self.reveal(ids)
-
-    def add_client_tool(self, id: str, entry: Entry) -> None:
-        """Add a tool that the client defines in its history and not in the request."""
-        if id not in self.index.tools:
-            self._entries.setdefault(id, entry)
-
-    def handle_calls(self, calls: Sequence[ToolCall], rounds: int) -> Turn:
-        """Run the searches among some calls and check the others.
-
-        `rounds` is the number of rounds so far in which the model only searched.
-        """
-        self._calls += len(calls)
-        searches = turn.MAX_SEARCHES if self._calls > MAX_SEARCHES else rounds
-        session = replace(self._session, consecutive_searches=searches)
-        handler = self.index.turn_handler
-        if self._defined:
-            handler = replace(handler, defined_ids=frozenset(self._defined))
-        result = handler.handle_calls(session, calls)
-        self._session = result.session
-        if self.index.is_dispatch:
-            self._defined.update((tool.id, None) for reply in result.replies for tool in reply.found_tools)
-        self._add_revealed()
-        return result
-
-    def _add_revealed(self) -> None:
-        for revealed in self._session.revealed:
-            self._entries.setdefault(revealed.id, self.index.deferred[revealed.id].wire_entry)
-
-
-def _parse_defined_names(text: str) -> list[str]:
-    """Return the names of the tools that the result of a search defines."""
-    try:
-        found = dicts_or_empty(json.loads(text)["found"])
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return []
-    return [str(entry.get("name")) for entry in found if "input_schema" in entry]
-
-
-Value = TypeVar("Value")
-
-
-class _CachedValue(NamedTuple, Generic[Value]):
-    entries: Entries
-    value: Value
-    size_bytes: int
-
-
-class ToolIndexCache(Generic[Value]):
-    """A thread-safe LRU cache of what was built from lists of tools.
-
-    It is limited by the number of values, and by the tools and bytes of all lists together.
-    """
-
-    def __init__(self, max_values: int, max_tools: int = MAX_CACHED_TOOLS, max_bytes: int = MAX_CACHED_BYTES) -> None:
-        self._max_values = max_values
-        self._max_tools = max_tools
-        self._max_bytes = max_bytes
-        self._cached: dict[Hashable, _CachedValue[Value]] = {}
-        self._tools = 0
-        self._bytes = 0
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._cached)
-
-    def get(self, entries: Entries, *settings: Hashable) -> Value | None:
-        """Return what was built from these tools with these settings, or None."""
-        key = _cache_key(entries, settings)
-        with self._lock:
-            cached = self._cached.pop(key, None)
-            if cached is None:
-                return None
-            self._cached[key] = cached
-        # The key has only the names. Comparing the definitions is several times faster than
-        # hashing them.
-        return cached.value if cached.entries == entries else None
-
-    def put(self, value: Value, entries: Entries, *settings: Hashable, size_bytes: int) -> None:
-        """Store a value, unless it is too large, and evict the least recently used ones."""
-        key = _cache_key(entries, settings)
-        with self._lock:
-            self._remove(key)
-            if size_bytes > self._max_bytes or len(entries) > self._max_tools:
-                return
-            self._cached[key] = _CachedValue(entries, value, size_bytes)
-            self._tools += len(entries)
-            self._bytes += size_bytes
-            while (
-                len(self._cached) > self._max_values or self._tools > self._max_tools or self._bytes > self._max_bytes
-            ):
-                self._remove(next(iter(self._cached)))
-
-    def _remove(self, key: Hashable) -> None:
-        cached = self._cached.pop(key, None)
-        if cached is not None:
-            self._tools -= len(cached.entries)
-            self._bytes -= cached.size_bytes
-
-
-def _cache_key(entries: Entries, settings: tuple[Hashable, ...]) -> Hashable:
-    return (*settings, *map(_entry_name, entries))
-
-
-def _entry_name(entry: object) -> str:
-    if not isinstance(entry, Mapping):
-        return ""
-    function = entry.get("function")
-    inner = function.get("name") if isinstance(function, Mapping) else None
-    return str(entry.get("name", inner))

@@ -21,7 +21,7 @@ from tests.gateway.llm.wire_server import (
 )
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm import http_client, http_messages
+from toolcrib.gateway.llm.upstream import http_client, http_messages
 
 HELLO = response_with_length(b"hello")
 REUSABLE = [

@@ -20,8 +20,8 @@ import httpx2
 from yarl import URL
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.http2_reset import reset_closed_streams
-from toolcrib.gateway.llm.http_messages import UpstreamOrigin, UpstreamRequest, UpstreamResponse
+from toolcrib.gateway.llm.upstream.http2_reset import reset_closed_streams
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamOrigin, UpstreamRequest, UpstreamResponse
 
 # Requests to all upstreams at the same time; further ones wait for a connection.
 MAX_CONNECTIONS: Final = 2048

@@ -12,8 +12,13 @@ from typing import Final, NamedTuple
 from toolcrib.config.llm_models import is_azure_host
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.http_client import HttpClient, UpstreamConnectionError
-from toolcrib.gateway.llm.http_messages import HOP_BY_HOP_HEADERS, HeaderList, UpstreamRequest, UpstreamResponse
+from toolcrib.gateway.llm.upstream.http_client import HttpClient, UpstreamConnectionError
+from toolcrib.gateway.llm.upstream.http_messages import (
+    HOP_BY_HOP_HEADERS,
+    HeaderList,
+    UpstreamRequest,
+    UpstreamResponse,
+)
 
 TRANSIENT_STATUSES: Final = frozenset({429, 500, 502, 503, 504, 529})
 REDIRECT_STATUSES: Final = frozenset({300, 301, 302, 303, 305, 307, 308})

@@ -11,14 +11,14 @@ import pytest
 from tests.gateway.llm.sdk_conversations import APIS, sdk_conversation
 from tests.support.scripted_model.turn import Turn
 from toolcrib.core.tool import Tool
-from toolcrib.gateway.llm.exposure import (
+from toolcrib.gateway.llm.tools.exposure import (
     Exposure,
     estimate_dispatch_cost,
     estimate_up_front_cost,
     find_cached_price,
-    is_discovery_tool,
     is_small_model,
 )
+from toolcrib.gateway.llm.tools.pins import is_discovery_tool
 
 Json = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """Reset HTTP/2 streams that are closed before their end.
 
 httpcore2 only forgets such a stream. The upstream would generate, and bill, the rest of the response.
-This is the only module that uses private parts of httpcore2; `tests/gateway/llm/test_http2.py` covers it.
+This is the only module that uses private parts of httpcore2; `tests/gateway/llm/upstream/test_http2.py` covers it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Connections and requests to the upstreams of models."""
