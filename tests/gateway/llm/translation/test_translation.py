@@ -143,8 +143,85 @@ def test_tools_are_searched_through_a_translation(stream: bool) -> None:
     assert "send_email" not in model.requests[0].tool_names
 
 
+def test_images_in_results_of_tools_follow_in_a_message_of_the_user() -> None:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
+    seen = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    calls = [{"type": "tool_use", "id": id, "name": "read_tide", "input": {}} for id in ("a", "b")]
+    results = [
+        {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "A chart:"}, image]},
+        {"type": "tool_result", "tool_use_id": "b", "content": [image, image], "is_error": True},
+    ]
+    history: list[Any] = [
+        {"role": "user", "content": "When is high tide?"},
+        {"role": "assistant", "content": calls},
+        {"role": "user", "content": [*results, {"type": "text", "text": "Look closely."}]},
+    ]
+    output = [
+        {"type": "input_text", "text": "A chart:"},
+        {"type": "input_image", "image_url": seen["image_url"]["url"]},
+    ]
+    items: list[Any] = [
+        {"role": "user", "content": "When is high tide?"},
+        {"type": "function_call", "call_id": "a", "name": "read_tide", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "a", "output": output},
+    ]
+    with chat_gateway([Turn("At six.")] * 2) as (url, model):
+        with anthropic.Anthropic(base_url=url, api_key="k", max_retries=0) as client:
+            create_message(client, False, messages=history, tools=[MESSAGES_TOOL])
+        with openai.OpenAI(base_url=f"{url}/v1", api_key="k", max_retries=0) as other:
+            create_response(other, False, input=items, tools=[RESPONSES_TOOL])
+    first, second = (request.body["messages"] for request in model.requests)
+    assert [message["role"] for message in first] == ["user", "assistant", "tool", "tool", "user"]
+    assert first[2]["content"].startswith("A chart:") and first[3]["content"].startswith("Error: [2 image(s)")
+    parts = first[4]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url", "text", "image_url", "image_url", "text"]
+    assert "call a" in parts[0]["text"] and parts[1] == seen and parts[-1]["text"] == "Look closely."
+    assert [message["role"] for message in second] == ["user", "assistant", "tool", "user"]
+    assert second[3]["content"][1] == seen
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "effort"),
+    [
+        ("gpt-oss-120b", {"type": "enabled", "budget_tokens": 1024}, "low"),
+        ("openai/gpt-5.2", {"type": "enabled", "budget_tokens": 16_000}, "medium"),
+        ("o3", {"type": "enabled", "budget_tokens": 60_000}, "high"),
+        ("gpt-5.2", {"type": "adaptive"}, None),
+        ("qwen3", {"type": "enabled", "budget_tokens": 1024}, None),
+    ],
+)
+def test_budget_of_thinking_becomes_an_effort_where_the_model_has_one(
+    model: str, thinking: dict[str, Any], effort: str | None
+) -> None:
+    with (
+        chat_gateway([Turn("Hello")]) as (url, upstream),
+        anthropic.Anthropic(base_url=url, api_key="k", max_retries=0) as client,
+    ):
+        question: Any = [{"role": "user", "content": "Hi"}]
+        create_message(client, False, model=model, max_tokens=64_000, messages=question, thinking=thinking, timeout=60)
+    assert upstream.requests[0].body.get("reasoning_effort") == effort
+
+
+@both
+@pytest.mark.parametrize("thinking", [{"type": "disabled"}, {"type": "adaptive", "display": "omitted"}])
+def test_client_that_wants_no_thinking_gets_none(stream: bool, thinking: dict[str, Any]) -> None:
+    reply = b'{"id": "x", "choices": [{"finish_reason": "stop", "message": {"content": "42", "reasoning": "Hm."}}]}'
+    answer = ScriptedAnswer((reply,), content_type="application/json", length=len(reply))
+    with raw_upstream(always=answer) as upstream:
+        one = LlmUpstreamConfig("local", api="chat", url=upstream.url)
+        with (
+            running_llm_gateway(LlmGateway(LlmGatewayConfig((one,)))) as served,
+            anthropic.Anthropic(base_url=served.url, api_key="theirs", max_retries=0) as client,
+        ):
+            question: Any = [{"role": "user", "content": "Hi"}]
+            message = create_message(client, stream, messages=question, thinking=thinking)
+    assert [(block.type, block.text) for block in message.content] == [("text", "42")]
+
+
 REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("tools.0: the tool web_search_20250305", {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}),
+    ("thinking.type: the type forever", {"thinking": {"type": "forever"}}),
+    ("`thinking.interleaved`", {"thinking": {"type": "adaptive", "interleaved": True}}),
     ("`mcp_servers`", {"extra_body": {"mcp_servers": [{"type": "url", "url": "https://a", "name": "a"}]}}),
     (
         "messages.0.content.0: a block of type document with a base64 source",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,13 +22,28 @@ from toolcrib.gateway.llm.translation.translator import (
     image_part,
     list_entries,
     refuse,
-    simplify_content,
+    text_part,
 )
 
 _COPIED: Final = ("model", "temperature", "top_p", "top_k", "stream")
-_TRANSLATED: Final = ("max_tokens", "messages", "system", "tools", "tool_choice", "stop_sequences", "output_config")
-# These affect speed, price or what the provider stores; models decide themselves whether to think.
-_IGNORED: Final = ("metadata", "service_tier", "thinking", "context_management", "cache_control", "inference_geo")
+_TRANSLATED: Final = (
+    "max_tokens",
+    "messages",
+    "system",
+    "tools",
+    "tool_choice",
+    "stop_sequences",
+    "output_config",
+    "thinking",
+)
+# These affect speed, price or what the provider stores. Context management only shortens what a model reads.
+_IGNORED: Final = ("metadata", "service_tier", "context_management", "cache_control", "inference_geo")
+_THINKING_FIELDS: Final = ("type", "budget_tokens", "display")
+_THINKING_TYPES: Final = ("enabled", "adaptive", "disabled")
+# Models whose servers are known to have `reasoning_effort`; others refuse it.
+_EFFORT_MODELS: Final = re.compile(r"(?:.*/)?(?:o[1-9]\b|gpt-[5-9]|gpt-oss|gemini-(?:2\.5|[3-9]))")
+# The largest budgets of the efforts.
+_EFFORT_BUDGETS: Final = ((4_096, "low"), (16_384, "medium"))
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _STOP_REASONS: Final = {
     "stop": "end_turn",
@@ -41,6 +57,9 @@ _STOP_REASONS: Final = {
 class MessagesTranslator(Translator):
     """One request of the Messages API."""
 
+    def __init__(self) -> None:
+        self._shows_thinking = True
+
     def translate_request(self, body: Mapping[str, Any]) -> Body:
         check_fields(body, (*_COPIED, *_TRANSLATED, *_IGNORED))
         request: Body = {name: body[name] for name in _COPIED if name in body}
@@ -52,6 +71,9 @@ class MessagesTranslator(Translator):
         if tools := list_entries(body, "tools"):
             request["tools"] = [_translate_tool(number, tool) for number, tool in enumerate(tools)]
             request.update(_translate_choice(dict_or_empty(body.get("tool_choice"))))
+        thinking = dict_or_empty(body.get("thinking"))
+        self._shows_thinking = thinking.get("type") != "disabled" and thinking.get("display") != "omitted"
+        request.update(_translate_thinking(thinking, str_or_empty(body.get("model"))))
         request.update(_translate_output(dict_or_empty(body.get("output_config"))))
         if body.get("stream") is True:
             request["stream_options"] = {"include_usage": True}
@@ -59,7 +81,7 @@ class MessagesTranslator(Translator):
 
     def translate_reply(self, reply: CompletionReply) -> Body:
         content: list[Body] = []
-        if reply.reasoning:
+        if reply.reasoning and self._shows_thinking:
             content.append({"type": "thinking", "thinking": reply.reasoning, "signature": ""})
         if reply.text or reply.refusal:
             content.append({"type": "text", "text": reply.text or reply.refusal})
@@ -76,11 +98,12 @@ class MessagesTranslator(Translator):
         return render_messages_error(RequestFailed(str_or_empty(error.get("message")) or f"status {status}", status))
 
     def write_events(self) -> EventWriter:
-        return _MessagesEvents()
+        return _MessagesEvents(self._shows_thinking)
 
 
 class _MessagesEvents(EventWriter):
-    def __init__(self) -> None:
+    def __init__(self, shows_thinking: bool) -> None:
+        self._shows_thinking = shows_thinking
         self._has_started = False
         self._is_done = False
         self._index = -1
@@ -95,7 +118,7 @@ class _MessagesEvents(EventWriter):
             self._has_started = True
             message = {**_start_message(chunk), "usage": {"input_tokens": 0, "output_tokens": 0}}
             events.append({"type": "message_start", "message": message})
-        if chunk.reasoning:
+        if chunk.reasoning and self._shows_thinking:
             block = {"type": "thinking", "thinking": "", "signature": ""}
             events += self._add_delta("thinking", block, {"type": "thinking_delta", "thinking": chunk.reasoning})
         if text := chunk.text or chunk.refusal:
@@ -149,7 +172,7 @@ class _MessagesEvents(EventWriter):
 def _translate_messages(body: Mapping[str, Any]) -> list[Body]:
     chat = ChatMessages()
     if system := _join_texts(body.get("system"), "system"):
-        chat.add("system", system)
+        chat.add("system", [text_part(system)])
     for number, message in enumerate(dicts_or_empty(body.get("messages"))):
         place = f"messages.{number}.content"
         content = message.get("content")
@@ -160,7 +183,7 @@ def _translate_messages(body: Mapping[str, Any]) -> list[Body]:
             _add_reply(chat, blocks, place)
         else:
             _add_user_message(chat, blocks, place)
-    return chat.messages
+    return chat.finish()
 
 
 def _add_reply(chat: ChatMessages, blocks: Sequence[Body], place: str) -> None:
@@ -185,26 +208,32 @@ def _add_user_message(chat: ChatMessages, blocks: Sequence[Body], place: str) ->
     parts: list[Body] = []
     for number, block in enumerate(blocks):
         if block.get("type") == "tool_result":
-            text = _join_texts(block.get("content"), f"{place}.{number}.content")
-            text = f"Error: {text}" if block.get("is_error") is True else text
-            chat.add("tool", text, tool_call_id=str_or_empty(block.get("tool_use_id")))
+            result = _translate_result(block.get("content"), f"{place}.{number}.content")
+            is_error = block.get("is_error") is True
+            chat.add_result(str_or_empty(block.get("tool_use_id")), result, is_error=is_error)
         else:
             parts.append(_translate_part(block, f"{place}.{number}"))
     if parts:
-        chat.add("user", simplify_content(parts))
+        chat.add("user", parts)
+
+
+def _translate_result(content: object, place: str) -> list[Body]:
+    if content is None or isinstance(content, str):
+        return [text_part(content or "")]
+    return [_translate_part(block, f"{place}.{number}") for number, block in enumerate(dicts_or_empty(content))]
 
 
 def _translate_part(block: Mapping[str, Any], place: str) -> Body:
     source = dict_or_empty(block.get("source"))
     match block.get("type"), source.get("type"):
         case "text", _:
-            return {"type": "text", "text": str_or_empty(block.get("text"))}
+            return text_part(str_or_empty(block.get("text")))
         case "image", "base64":
             return image_part(f"data:{source.get('media_type')};base64,{source.get('data')}")
         case "image", "url":
             return image_part(str_or_empty(source.get("url")))
         case "document", "text":
-            return {"type": "text", "text": str_or_empty(source.get("data"))}
+            return text_part(str_or_empty(source.get("data")))
     kind = f"{block.get('type')} with a {source['type']} source" if source else block.get("type")
     raise refuse(place, f"a block of type {kind}")
 
@@ -242,10 +271,24 @@ def _translate_choice(choice: Mapping[str, Any]) -> Body:
     return translated
 
 
+def _translate_thinking(thinking: Mapping[str, Any], model: str) -> Body:
+    """Return the effort for a budget of thinking. Without a field for it, a budget is only a hint."""
+    for name in thinking:
+        if name not in _THINKING_FIELDS:
+            raise refuse(f"thinking.{name}")
+    if thinking and thinking.get("type") not in _THINKING_TYPES:
+        raise refuse("thinking.type", f"the type {thinking.get('type')}")
+    budget = thinking.get("budget_tokens")
+    if not isinstance(budget, int) or not _EFFORT_MODELS.match(model):
+        return {}
+    return {"reasoning_effort": next((effort for most, effort in _EFFORT_BUDGETS if budget <= most), "high")}
+
+
 def _translate_output(config: Mapping[str, Any]) -> Body:
     translated: Body = {}
     if effort := config.get("effort"):
-        translated["reasoning_effort"] = effort
+        # Few servers know an effort above "high".
+        translated["reasoning_effort"] = effort if effort in ("low", "medium") else "high"
     if schema := dict_or_empty(config.get("format")).get("schema"):
         json_schema = {"name": "output", "schema": schema, "strict": True}
         translated["response_format"] = {"type": "json_schema", "json_schema": json_schema}

@@ -23,6 +23,7 @@ from toolcrib.gateway.llm.translation.translator import (
     list_entries,
     refuse,
     simplify_content,
+    text_part,
 )
 
 _COPIED: Final = ("model", "temperature", "top_p", "stream", "parallel_tool_calls", "user")
@@ -269,13 +270,13 @@ _FIRST_EVENTS: Final = ("created", "in_progress")
 def _translate_input(body: Mapping[str, Any]) -> list[Body]:
     chat = ChatMessages()
     if instructions := body.get("instructions"):
-        chat.add("system", instructions)
+        chat.add("system", [text_part(str_or_empty(instructions))])
     content = body.get("input")
     if isinstance(content, str):
-        chat.add("user", content)
+        chat.add("user", [text_part(content)])
     for number, item in enumerate(dicts_or_empty(content)):
         _add_item(chat, item, f"input.{number}")
-    return chat.messages
+    return chat.finish()
 
 
 def _add_item(chat: ChatMessages, item: Mapping[str, Any], place: str) -> None:
@@ -287,17 +288,14 @@ def _add_item(chat: ChatMessages, item: Mapping[str, Any], place: str) -> None:
                 chat.add_reply(text=simplify_content([part for part in parts if part["type"] == "text"]))
             else:
                 role = "user" if item.get("role") == "user" else "system"
-                chat.add(role, simplify_content(parts))
+                chat.add(role, parts)
         case "function_call":
             chat.add_reply(calls=[function_call(call_id, name, str_or_empty(item.get("arguments")))])
         case "custom_tool_call":
             arguments = serialize_json({"input": str_or_empty(item.get("input"))}).decode()
             chat.add_reply(calls=[function_call(call_id, name, arguments)])
         case "function_call_output" | "custom_tool_call_output":
-            parts = _translate_parts(item.get("output"), f"{place}.output")
-            if any(part["type"] != "text" for part in parts):
-                raise refuse(f"{place}.output", "an image in the output of a tool")
-            chat.add("tool", simplify_content(parts), tool_call_id=call_id)
+            chat.add_result(call_id, _translate_parts(item.get("output"), f"{place}.output"))
         case "reasoning":
             texts = [str_or_empty(part.get("text")) for part in dicts_or_empty(item.get("content"))]
             chat.add_reply(reasoning="".join(texts))
@@ -307,14 +305,14 @@ def _add_item(chat: ChatMessages, item: Mapping[str, Any], place: str) -> None:
 
 def _translate_parts(content: object, place: str) -> list[Body]:
     if isinstance(content, str):
-        return [{"type": "text", "text": content}]
+        return [text_part(content)]
     parts: list[Body] = []
     for number, part in enumerate(dicts_or_empty(content)):
         url = part.get("image_url")
         if part.get("type") in _TEXT_PARTS:
-            parts.append({"type": "text", "text": str_or_empty(part.get("text"))})
+            parts.append(text_part(str_or_empty(part.get("text"))))
         elif part.get("type") == "refusal":
-            parts.append({"type": "text", "text": str_or_empty(part.get("refusal"))})
+            parts.append(text_part(str_or_empty(part.get("refusal"))))
         elif part.get("type") == "input_image" and isinstance(url, str):
             parts.append(image_part(url))
         else:

@@ -37,6 +37,11 @@ def list_entries(body: Mapping[str, Any], name: str) -> list[Any]:
     return value or []
 
 
+def text_part(text: str) -> Body:
+    """Return a text of Chat Completions."""
+    return {"type": "text", "text": text}
+
+
 def image_part(url: str) -> Body:
     """Return an image of Chat Completions."""
     return {"type": "image_url", "image_url": {"url": url}}
@@ -55,21 +60,51 @@ def function_call(id: str, name: str, arguments: str) -> Body:
 
 
 class ChatMessages:
-    """Builds the messages of Chat Completions; the parts of one turn of the model become one message."""
+    """Builds the messages of Chat Completions; the parts of one turn of the model become one message.
+
+    The result of a tool is a text in Chat Completions. Its images follow in a message of the user, after all
+    results of the turn.
+    """
 
     def __init__(self) -> None:
-        self.messages: list[Body] = []
+        self._messages: list[Body] = []
+        # The images of the latest results, each list after a text that names the call.
+        self._images: list[Body] = []
 
-    def add(self, role: str, content: Any, **more: Any) -> None:
+    def finish(self) -> list[Body]:
+        """Return all messages."""
+        self._add_images()
+        return self._messages
+
+    def add(self, role: str, parts: list[Body]) -> None:
         """Add a message of anybody but the model."""
-        self.messages.append({"role": role, "content": content, **more})
+        if role == "user":
+            parts, self._images = [*self._images, *parts], []
+        self._add_images()
+        self._messages.append({"role": role, "content": simplify_content(parts)})
+
+    def add_result(self, call_id: str, parts: list[Body], *, is_error: bool = False) -> None:
+        """Add the result of a tool."""
+        texts = [part for part in parts if part["type"] == "text"]
+        if images := [part for part in parts if part["type"] != "text"]:
+            texts.append(text_part(f"[{len(images)} image(s); see the next message of the user]"))
+            self._images += [text_part(f"Image(s) in the result of the tool call {call_id}:"), *images]
+        text = simplify_content(texts)
+        content = f"Error: {text}" if is_error else text
+        self._messages.append({"role": "tool", "content": content, "tool_call_id": call_id})
+
+    def _add_images(self) -> None:
+        if self._images:
+            self._messages.append({"role": "user", "content": self._images})
+            self._images = []
 
     def add_reply(self, *, text: str = "", reasoning: str = "", calls: Iterable[Body] = ()) -> None:
         """Add a part of the model's turn."""
-        last = self.messages[-1] if self.messages else {}
+        self._add_images()
+        last = self._messages[-1] if self._messages else {}
         if last.get("role") != "assistant":
             last = {"role": "assistant", "content": None}
-            self.messages.append(last)
+            self._messages.append(last)
         if text:
             last["content"] = (last["content"] or "") + text
         if reasoning:
