@@ -145,8 +145,8 @@ def test_tools_are_searched_through_a_translation(stream: bool) -> None:
 
 def test_images_in_results_of_tools_follow_in_a_message_of_the_user() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
-    seen = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
-    calls = [{"type": "tool_use", "id": id, "name": "read_tide", "input": {}} for id in ("a", "b")]
+    seen: Any = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+    calls: list[Any] = [{"type": "tool_use", "id": id, "name": "read_tide", "input": {}} for id in ("a", "b")]
     results = [
         {"type": "tool_result", "tool_use_id": "a", "content": [{"type": "text", "text": "A chart:"}, image]},
         {"type": "tool_result", "tool_use_id": "b", "content": [image, image], "is_error": True},
