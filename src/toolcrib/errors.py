@@ -26,6 +26,7 @@
     ├── InvalidCatalogFile   a catalog file cannot be read; names line and field
     ├── InvalidCacheFile     a file of cached vectors cannot be used
     ├── InvalidStore         the store of a gateway cannot be opened, read or written
+    │   └── StoreUnavailable     the database cannot be reached at the moment
     ├── ServerUnavailable    a tool server is unreachable, or does not respond
     ├── LoginFailed          a login to a tool server failed
     ├── GatewayUnreachable   no gateway responds at an address
@@ -174,6 +175,10 @@ class InvalidCacheFile(ToolcribError):
 
 class InvalidStore(ToolcribError):
     """The store of a gateway cannot be opened, read or written."""
+
+
+class StoreUnavailable(InvalidStore):
+    """The database of a gateway cannot be reached at the moment."""
 
 
 class ServerUnavailable(ToolcribError):

@@ -8,7 +8,6 @@ import pytest
 
 from toolcrib.config.settings import ApiKey, AuthConfig, GatewayConfig, HttpConfig
 from toolcrib.errors import InvalidConfig, RequestFailed
-from toolcrib.gateway import keys as keys_module
 from toolcrib.gateway.auth import Authenticator, Principal
 from toolcrib.gateway.keys import KeyRing
 from toolcrib.hub.hub import Hub
@@ -60,24 +59,22 @@ def test_last_key_of_a_gateway_on_this_machine_can_be_revoked() -> None:
     hub.close()
 
 
-def test_keys_that_vanish_from_the_store_do_not_open_the_gateway(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys_module, "REFRESH_SECONDS", 0.0)
+def test_keys_that_vanish_from_the_store_do_not_open_the_gateway(hub: Hub) -> None:
     ring = KeyRing(hub)
     created = ring.create_key("only", None, "")
     hub.store.delete_key(created.key.id)
-    ring.flush()
+    hub.refresh()
     assert is_accepted(ring, created.secret)
     assert "the keys in the store are gone" in hub.notices["keys"]
 
 
-def test_keys_of_other_processes_are_noticed(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys_module, "REFRESH_SECONDS", 0.0)
+def test_keys_of_other_processes_are_noticed(hub: Hub) -> None:
     ring, other = KeyRing(hub), KeyRing(hub)
     kept, revoked = other.create_key("kept", None, ""), other.create_key("revoked", None, "")
-    ring.flush()
+    hub.refresh()
     assert is_accepted(ring, kept.secret) and is_accepted(ring, revoked.secret)
     other.revoke_key(revoked.key.id)
-    ring.flush()
+    hub.refresh()
     assert is_accepted(ring, kept.secret) and not is_accepted(ring, revoked.secret)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from queue import Queue
 from random import Random
 from threading import Thread
 from typing import Any
@@ -14,11 +15,13 @@ from hypothesis import strategies as st
 from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import llm_usage, open_store, results
+from toolcrib.storage.access import StoredKey
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
+from toolcrib.storage.sql_database import CHANGES_MESSAGE, MISSED_MESSAGES
 from toolcrib.storage.store import Store
-from toolcrib.storage.tool_usage import ToolUsage, ToolUsageTotal
+from toolcrib.storage.tool_usage import ToolUsageTotal
 
 DEFINITION = {"name": "send", "description": "Send a mail.", "inputSchema": {"type": "object"}}
 CHANGED = {**DEFINITION, "description": "Send a mail to us."}
@@ -103,15 +106,48 @@ def test_revision_changes_only_with_pins(store: Store) -> None:
     assert len(set(revisions)) == 4
     store.approve("mail")
     store.put_pins("mail", [])
-    store.record_calls([ToolUsage("a", True, 1.0, 1.0)])
-    store.put_manifest("mail", ServerManifest("mail", "id"))
+    store.add_calls({"a": ToolUsageTotal(1, 0, 1.0, 1.0)})
     assert store.get_revision() == revisions[-1]
 
 
+def test_only_a_different_manifest_is_a_change(store: Store) -> None:
+    assert store.put_manifest("mail", ServerManifest("mail", "id", seen_at=1.0)) == (1, 0)
+    assert store.put_manifest("mail", ServerManifest("mail", "id", seen_at=2.0)) is None
+    assert store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "send"},))) == (2, 1)
+    assert store.get_revision() == 2
+
+
+def test_changes_are_listed_in_their_order_with_the_last_of_each_subject(store: Store) -> None:
+    store.put_pins("mail", [QUARANTINED])
+    store.put_pins("git", [QUARANTINED])
+    store.put_profile("team", {}, 1.0)
+    store.put_key(StoredKey("1", "hash", "laptop", None, 1.0))
+    store.approve("mail")
+    changes = store.list_changes(0)
+    assert changes == [(2, "server", "git"), (3, "profiles", ""), (4, "keys", ""), (5, "server", "mail")]
+    assert store.list_changes(4) == changes[-1:]
+    store.delete_key("1")
+    store.delete_profile("team")
+    store.forget_server("mail")
+    assert [change[1:] for change in store.list_changes(5)] == [("keys", ""), ("profiles", ""), ("server", "mail")]
+    assert store.list_changes(store.get_revision()) == []
+
+
+def test_listeners_get_messages(store: Store, store_url: str) -> None:
+    messages: Queue[str] = Queue()
+    store.listen(messages.put)
+    if store_url.startswith("postgresql"):
+        # Messages from before the connection were missed.
+        assert messages.get(timeout=60) == MISSED_MESSAGES
+    store.publish("hello")
+    store.put_pins("mail", [QUARANTINED])
+    assert [messages.get(timeout=60) for _ in range(2)] == ["hello", CHANGES_MESSAGE]
+
+
 def test_calls_are_summed_by_tool(store: Store) -> None:
-    store.record_calls([ToolUsage("a", True, 0.5, 10.0), ToolUsage("a", False, 1.0, 5.0)])
-    store.record_calls([ToolUsage("b", True, 0.25, 7.0), ToolUsage("a", True, 0.0, 6.0)])
-    store.record_calls([])
+    store.add_calls({"a": ToolUsageTotal(2, 1, 10.0, 1.5)})
+    store.add_calls({"b": ToolUsageTotal(1, 0, 7.0, 0.25), "a": ToolUsageTotal(1, 0, 6.0, 0.0)})
+    store.add_calls({})
     assert store.get_usage() == {"a": ToolUsageTotal(3, 1, 10.0, 1.5), "b": ToolUsageTotal(1, 0, 7.0, 0.25)}
 
 
@@ -127,7 +163,7 @@ def test_tables_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setattr(f"toolcrib.storage.{name}", 10)
     monkeypatch.setattr("toolcrib.storage.store.PRUNE_INTERVAL", 5)
     for number in range(40):
-        store.record_calls([ToolUsage(f"tool {number}", True, 0.0, float(number))])
+        store.add_calls({f"tool {number}": ToolUsageTotal(1, 0, float(number))})
         store.put_manifest(f"{number}", ServerManifest(f"{number}", "id", seen_at=float(number)))
         store.add_stats({f"counter {number}": 1})
     assert 10 <= len(store.get_usage()) <= 16
@@ -178,7 +214,7 @@ def test_closed_store_raises(store: Store) -> None:
 def test_threads_can_share_a_store(store: Store) -> None:
     def write_repeatedly(name: str) -> None:
         for number in range(50):
-            store.record_calls([ToolUsage("shared", True, 0.0, float(number))])
+            store.add_calls({"shared": ToolUsageTotal(1, 0, float(number))})
             store.put_manifest(name, ServerManifest(name, str(number)))
             assert store.get_manifest(name) == ServerManifest(name, str(number))
 

@@ -150,7 +150,9 @@ def _build_starlette_app(
     async def ready(request: Request) -> JSONResponse:
         starting = [name for name, error in routers[0].pool.unlisted_servers().items() if not error]
         status = "draining" if drain.is_started else "starting" if starting else "ready"
-        return JSONResponse({"status": status}, 200 if status == "ready" else 503)
+        # Without its database a gateway still searches and calls, so it stays ready.
+        store = "ok" if hub.store.is_available else "unavailable"
+        return JSONResponse({"status": status, "store": store}, 200 if status == "ready" else 503)
 
     async def prometheus(request: Request) -> Response:
         principal = request.scope.get("state", {}).get("principal")

@@ -29,7 +29,9 @@ from toolcrib.storage.audit import AuditRow
 
 FLUSH_SECONDS: Final = 0.5
 # While the store cannot be written, older rows than these are lost.
-MAX_UNWRITTEN_ROWS: Final = 10_000
+MAX_UNWRITTEN_ROWS: Final = 50_000
+# So many rows are written in one transaction, so that other writers do not wait long.
+MAX_BATCH_ROWS: Final = 1_000
 # Longer texts of details, such as a query or an argument, are cut.
 MAX_TEXT_CHARS: Final = 2_000
 # Lists and objects in details are cut to this number of items, and to this depth.
@@ -89,14 +91,27 @@ class AuditLog:
 
     def flush(self) -> None:
         """Write all buffered rows. It may wait for the disk."""
+        errors: list[ToolcribError] = []
         for prepare in self.before_flush:
-            prepare()
+            try:
+                prepare()
+            except ToolcribError as error:
+                errors.append(error)
         with self._write_lock:
             with self._lock:
                 rows, self._rows = list(self._rows), deque()
-            if rows:
-                self._write([self._clean(row) for row in rows])
+            for start in range(0, len(rows), MAX_BATCH_ROWS):
+                batch = rows[start : start + MAX_BATCH_ROWS]
+                try:
+                    self._hub.store.append_audit([self._clean(row) for row in batch])
+                except ToolcribError:
+                    self._keep_for_retry(rows[start:])
+                    raise
+                self._finish_batch(batch)
+            self._write_series()
             self._prune()
+        if errors:
+            raise errors[0]
 
     async def run(self) -> None:
         """Write buffered rows regularly until cancelled; then write the rest."""
@@ -121,18 +136,25 @@ class AuditLog:
         self._written.set()
         self._written = anyio.Event()
 
-    def _write(self, rows: list[AuditRow]) -> None:
-        try:
-            self._hub.store.append_audit(rows)
-        except ToolcribError:
-            self._keep_for_retry(rows)
-            raise
+    def _finish_batch(self, rows: list[AuditRow]) -> None:
+        """Count and export rows that are written."""
         for row in rows:
             self._series.add_row(row)
-        self._hub.store.add_series(self._series.take_amounts())
         self._rows_since_prune += len(rows)
         self._report_lost_rows()
-        self._export(rows)
+        if self.settings.export:
+            self._export([self._clean(row) for row in rows])
+
+    def _write_series(self) -> None:
+        amounts = self._series.take_amounts()
+        if not amounts:
+            return
+        try:
+            self._hub.store.add_series(amounts)
+        except ToolcribError:
+            # Write them at the next flush.
+            self._series.put_back(amounts)
+            raise
 
     def _keep_for_retry(self, rows: list[AuditRow]) -> None:
         """Put rows that could not be written back at the front of the buffer."""

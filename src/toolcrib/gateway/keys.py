@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
 
 from toolcrib.config.settings import ApiKey
-from toolcrib.errors import InvalidConfig, RequestFailed
+from toolcrib.errors import InvalidConfig, InvalidStore, RequestFailed
 from toolcrib.gateway.auth import Principal, check_bind_address
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.access import KeyUsage, StoredKey
+from toolcrib.storage.changes import Change
 
-REFRESH_SECONDS: Final = 2.0
 MAX_KEY_NAME_CHARS: Final = 80
 _PREFIX: Final = "toolcrib_"
 _NOTICE: Final = "keys"
@@ -39,7 +40,7 @@ class KeyRing:
         self._stored: tuple[StoredKey, ...] = tuple(hub.store.list_keys())
         self._merged: tuple[tuple[ApiKey, ...], tuple[StoredKey, ...], tuple[ApiKey, ...]] = ((), (), ())
         self._uses: dict[str, tuple[int, float]] = {}
-        self._next_refresh = 0.0
+        hub.on_changes.append(self._apply_changes)
 
     def get_keys(self) -> tuple[ApiKey, ...]:
         """Return all keys. It is called for every request, so the result is kept until a key changes."""
@@ -57,13 +58,24 @@ class KeyRing:
                 self._uses[principal.key_hash] = (count + 1, time.time())
 
     def flush(self) -> None:
-        """Write the use of keys, and read keys that other processes have created or revoked."""
+        """Write the use of keys."""
         with self._lock:
             uses, self._uses = self._uses, {}
-        if uses:
+        if not uses:
+            return
+        try:
             self._hub.store.add_key_usage([KeyUsage(hash, *use) for hash, use in uses.items()])
-        if time.monotonic() >= self._next_refresh:
-            self._next_refresh = time.monotonic() + REFRESH_SECONDS
+        except InvalidStore:
+            # Write it at the next flush.
+            with self._lock:
+                for hash, (count, last_used) in uses.items():
+                    newer, newest = self._uses.get(hash, (0, last_used))
+                    self._uses[hash] = (count + newer, newest)
+            raise
+
+    def _apply_changes(self, changes: Sequence[Change]) -> None:
+        """Read keys that other processes have created or revoked."""
+        if any(change.topic == "keys" for change in changes):
             self._refresh()
 
     def create_key(self, name: str, profile: str | None, created_by: str) -> CreatedKey:

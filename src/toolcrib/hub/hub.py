@@ -6,8 +6,8 @@ import hashlib
 import json
 import logging
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from threading import RLock
 from typing import Any, Final
@@ -17,7 +17,7 @@ from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import AccessProfile, GatewayConfig
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.fallback import FallbackRanker
-from toolcrib.errors import InvalidStore, UnknownProfile
+from toolcrib.errors import InvalidStore, StoreUnavailable, UnknownProfile
 from toolcrib.hub.directory import (
     MAX_DISPLAYED_NAME_CHARS,
     ServerTools,
@@ -31,19 +31,22 @@ from toolcrib.hub.overrides import apply_overrides
 from toolcrib.hub.safety_review import SafetyEvent, SafetyReview, review_definitions
 from toolcrib.hub.view import EXPRESSION_MODE, AccessView
 from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
+from toolcrib.safety.pinning import Pin
 from toolcrib.safety.scan import scan_definition
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.lexical.fields import TOOL_FIELDS
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
+from toolcrib.storage.changes import Change, RecordedChange
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.pins import MAX_PINS_PER_SERVER
 from toolcrib.storage.store import Store
-from toolcrib.storage.tool_usage import ToolUsage
+from toolcrib.storage.tool_usage import ToolUsageTotal
 
 FULL_ACCESS: Final = AccessProfile("")
-# Calls and counters are buffered until `flush`, so that requests do not wait for the disk.
-MAX_UNWRITTEN_CALLS: Final = 10_000
+# Calls and counters are buffered until `flush`, so that requests do not wait for the disk. While the store
+# is away, the calls of so many tools are counted.
+MAX_UNWRITTEN_TOOLS: Final = 50_000
 # The search engine indexes only the beginning of a server's instructions.
 MAX_INSTRUCTION_CHARS: Final = 2_000
 # The search fields of a tool, with the public name as the name.
@@ -71,9 +74,15 @@ class Hub:
         self._rankers = {**rankers, EXPRESSION_MODE: LexicalRanker(field_config=PUBLIC_NAME_FIELDS)}
         self._engine = SearchEngine(Catalog(), self._rankers)
         self._views: dict[str, AccessView] = {}
-        self._calls: deque[ToolUsage] = deque(maxlen=MAX_UNWRITTEN_CALLS)
+        self._calls: dict[str, ToolUsageTotal] = {}
         self._stats: dict[str, int] = {}
+        self._stored_stats: dict[str, int] = {}
         self._revision = store.get_revision()
+        # The last change of each server that this hub made itself, and the pins it read last.
+        self._own_changes: dict[str, int] = {}
+        self._known_pins: dict[str, dict[str, Pin]] = {}
+        # Called with the changes of other processes, after the hub has applied them.
+        self.on_changes: list[Callable[[Sequence[Change]], None]] = []
         self._reported_events: set[tuple[str, SafetyEvent]] = set()
         self.directory = ToolDirectory()
         # Notices for the operator, by topic.
@@ -130,7 +139,7 @@ class Hub:
                 # The server was reconfigured in the meantime; its successor lists for itself.
                 return False
             tools = self._build_server_tools(server, manifest)
-            self._try_to_store(lambda: self.store.put_manifest(server.name, manifest))
+            self._try_to_store(server.name, lambda: self.store.put_manifest(server.name, manifest))
             self.forgotten_servers -= {server.name}
             changed = self._server_tools.get(server.name) != tools
             if changed:
@@ -144,21 +153,37 @@ class Hub:
             self.config = config
             self._load_manifests()
 
-    def refresh_pins(self) -> bool:
-        """Check all tools again if pins changed in the store; return whether tools changed."""
+    def refresh(self) -> bool:
+        """Apply what other processes changed in the store; return whether tools changed."""
         with self._update_lock:
-            revision = self.store.get_revision()
-            if revision == self._revision:
+            changes = self.store.list_changes(self._revision)
+            if not changes:
                 return False
-            self._revision = revision
             before = self._server_tools
-            self._load_manifests()
-            return before != self._server_tools
+            if any(change.topic == "profiles" for change in changes):
+                self.refresh_profiles()
+            servers = {change.subject for change in changes if self._is_foreign_change(change)}
+            if servers:
+                self._load_manifests(servers)
+            self._revision = changes[-1].number
+            is_changed = before != self._server_tools
+        for function in self.on_changes:
+            function(changes)
+        return is_changed
+
+    def _is_foreign_change(self, change: Change) -> bool:
+        return change.topic == "server" and self._own_changes.get(change.subject) != change.number
 
     def record_call(self, tool_id: str, succeeded: bool, seconds: float) -> None:
         """Record a tool call for the usage statistics."""
+        self._add_calls({tool_id: ToolUsageTotal(1, int(not succeeded), time.time(), seconds)})
+
+    def _add_calls(self, calls: Mapping[str, ToolUsageTotal]) -> None:
         with self._lock:
-            self._calls.append(ToolUsage(tool_id, succeeded, seconds, time.time()))
+            for id, usage in calls.items():
+                known = self._calls.get(id)
+                if known is not None or len(self._calls) < MAX_UNWRITTEN_TOOLS:
+                    self._calls[id] = usage if known is None else known + usage
 
     def add_counts(self, **amounts: int) -> None:
         """Add amounts to counters."""
@@ -167,9 +192,14 @@ class Hub:
                 self._stats[name] = self._stats.get(name, 0) + amount
 
     def get_stats(self) -> dict[str, int]:
-        """Return all counters, including amounts that are not yet written."""
+        """Return all counters, including amounts that are not yet written.
+
+        While the store is away, the stored amounts are those that were read last.
+        """
         with self._lock:
-            stored = self.store.get_stats()
+            with suppress(StoreUnavailable):
+                self._stored_stats = self.store.get_stats()
+            stored = self._stored_stats
             names = stored | self._stats
             return {name: stored.get(name, 0) + self._stats.get(name, 0) for name in names}
 
@@ -181,35 +211,41 @@ class Hub:
     def flush(self) -> None:
         """Write buffered calls and counters to the store."""
         with self._lock:
-            calls, stats = list(self._calls), self._stats
-            self._calls.clear()
-            self._stats = {}
+            calls, self._calls = self._calls, {}
+            stats, self._stats = self._stats, {}
         try:
             if calls:
-                self.store.record_calls(calls)
-                calls = []
+                self.store.add_calls(calls)
+                calls = {}
             if stats:
                 self.store.add_stats(stats)
         except InvalidStore:
             # Write them at the next flush.
-            with self._lock:
-                self._calls.extendleft(reversed(calls[: MAX_UNWRITTEN_CALLS - len(self._calls)]))
+            self._add_calls(calls)
             self.add_counts(**stats)
             raise
 
     def close(self) -> None:
         """Flush and close the store."""
-        self.flush()
+        try:
+            self.flush()
+        except StoreUnavailable as error:
+            _log.error("the last calls are not counted: %s", error)
         self.store.close()
 
-    def _load_manifests(self) -> None:
-        """Build the tools of all configured servers from their stored manifests."""
-        manifests = self.store.list_manifests()
+    def _load_manifests(self, names: Collection[str] | None = None) -> None:
+        """Build the tools of all configured servers, or of some, from their stored manifests."""
+        if names is None:
+            manifests = self.store.list_manifests()
+        else:
+            manifests = {name: found for name in names if (found := self.store.get_manifest(name))}
         previous, self._server_tools = self._server_tools, dict(self._server_tools)
-        forgotten = set()
+        forgotten = set() if names is None else set(self.forgotten_servers - set(names))
         for name in previous.keys() - self.config.servers.keys():
             del self._server_tools[name]
         for name, server in self.config.servers.items():
+            if names is not None and name not in names:
+                continue
             manifest, tools = manifests.get(name), previous.get(name)
             if manifest and manifest.identity == compute_server_identity(server) and server.enabled:
                 self._server_tools[name] = self._build_server_tools(server, manifest)
@@ -267,22 +303,33 @@ class Hub:
         findings: Mapping[str, tuple[SafetyFinding, ...]],
     ) -> SafetyReview:
         """Decide which tools of a server are trusted; store the pins and report the events."""
-        pins = {} if self.config.safety.changed == "off" else self.store.get_pins(server.name)
+        pins = {} if self.config.safety.changed == "off" else self._read_pins(server.name)
         review = review_definitions(self.config.safety, definitions, findings, pins, manifest.seen_at)
         if review.pins:
             if len(pins.keys() | {pin.tool for pin in review.pins}) > MAX_PINS_PER_SERVER:
                 # Raises an error that says what to do.
                 self.store.put_pins(server.name, review.pins)
-            self._try_to_store(lambda: self.store.put_pins(server.name, review.pins))
-            self._revision = self.store.get_revision()
+            self._try_to_store(server.name, lambda: self.store.put_pins(server.name, review.pins))
         for event in review.events:
             self._report_event(server, event)
         return review
 
-    def _try_to_store(self, write: Callable[[], None]) -> None:
+    def _read_pins(self, server: str) -> dict[str, Pin]:
+        """Return the pins of a server; while the store is away, those that were read last."""
+        try:
+            self._known_pins[server] = self.store.get_pins(server)
+        except StoreUnavailable:
+            if server not in self._known_pins:
+                raise
+        return self._known_pins[server]
+
+    def _try_to_store(self, server: str, write: Callable[[], RecordedChange | None]) -> None:
         """Write to the store. If that fails, for example because the disk is full, the tools are used anyway."""
         try:
-            write()
+            change = write()
+            # After a change of another process, the server is read again with the next refresh.
+            if change and (change.previous <= self._revision or change.previous == self._own_changes.get(server)):
+                self._own_changes[server] = change.number
             self.notices.pop(_STORE_NOTICE, None)
         except InvalidStore as error:
             if _STORE_NOTICE not in self.notices:

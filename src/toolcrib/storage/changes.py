@@ -27,10 +27,23 @@ class Change(NamedTuple):
     subject: str
 
 
-def record_change(connection: SqlConnection, topic: ChangeTopic, subject: str = "") -> None:
-    """Add a change to the log. The row of `revision` stays locked until the commit, so numbers commit in order."""
+class RecordedChange(NamedTuple):
+    """The number of a new change, and of the previous change with the same topic and subject; 0 if none."""
+
+    number: int
+    previous: int
+
+
+def record_change(connection: SqlConnection, topic: ChangeTopic, subject: str = "") -> RecordedChange:
+    """Add a change to the log.
+
+    The row of `revision` stays locked until the commit, so numbers commit in order.
+    """
     connection.execute("UPDATE revision SET number = number + 1")
+    query = "SELECT number FROM changes WHERE topic = ? AND subject = ?"
+    previous = connection.execute(query, (topic, subject)).fetchone()
     connection.execute(_RECORD, (topic, subject))
+    return RecordedChange(read_revision(connection), previous[0] if previous else 0)
 
 
 def read_changes(connection: SqlConnection, after: int) -> list[Change]:

@@ -41,10 +41,16 @@ class ServerManifest:
     repaired_tools: tuple[str, ...] = ()
 
 
-def write_manifest(connection: SqlConnection, server: str, manifest: ServerManifest, body: str) -> None:
-    """Store a manifest with its encoded body, and delete the oldest ones over the limit."""
+def write_manifest(connection: SqlConnection, server: str, manifest: ServerManifest, body: str) -> bool:
+    """Store a manifest with its encoded body; return whether it differs from the previous one.
+
+    The oldest manifests over the limit are deleted.
+    """
+    query = "SELECT 1 FROM manifests WHERE server = ? AND identity = ? AND body = ?"
+    is_known = connection.execute(query, (server, manifest.identity, body)).fetchone()
     connection.execute(_PUT, (server, manifest.identity, body, manifest.seen_at))
     connection.execute(_PRUNE, (MAX_SERVERS,))
+    return not is_known
 
 
 def read_manifests(connection: SqlConnection, server: str | None = None) -> dict[str, ServerManifest]:

@@ -7,9 +7,14 @@ They use only what SQLite 3.25 and PostgreSQL have in common; `postgres/dialect.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 T = TypeVar("T")
+OnMessage = Callable[[str], None]
+
+# The message to a listener that should read everything again.
+MISSED_MESSAGES: Final = ""
+CHANGES_MESSAGE: Final = "changes"
 
 
 class DamagedValue(ValueError):
@@ -50,13 +55,27 @@ class SqlDatabase(Protocol):
     def notice(self) -> str:
         """A notice for the operator, such as a damaged file that was moved; empty if none."""
 
+    @property
+    def is_available(self) -> bool:
+        """Whether the database could be reached at the last attempt."""
+
     def run(self, read: Callable[[SqlConnection], T], /) -> T:
         """Run a function that only reads."""
 
-    def write(self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "") -> T:
+    def write(
+        self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "", notify: str = ""
+    ) -> T:
         """Run a function in a transaction. A durable write survives a crash of the machine.
 
-        With a `lock`, no other transaction with the same lock runs at the same time.
+        With a `lock`, no other transaction with the same lock runs at the same time. With `notify`, the
+        listeners get this message after the commit.
+        """
+
+    def listen(self, on_message: OnMessage, /) -> None:
+        """Call a function with every message of this or another process, in a thread of the database.
+
+        It is called with `MISSED_MESSAGES` when messages may have been missed, such as after a new
+        connection. Processes that share a SQLite file do not get messages of each other; poll for changes.
         """
 
     def close(self) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import (
@@ -20,17 +20,19 @@ from toolcrib.storage import (
 )
 from toolcrib.storage.access import KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
-from toolcrib.storage.changes import Change
+from toolcrib.storage.changes import Change, RecordedChange
 from toolcrib.storage.definitions import DefinitionVersion, SavedQuery
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
-from toolcrib.storage.sql_database import SqlConnection, SqlDatabase
+from toolcrib.storage.sql_database import CHANGES_MESSAGE, OnMessage, SqlConnection, SqlDatabase
 from toolcrib.storage.time_series import Resolution, SeriesAmount
-from toolcrib.storage.tool_usage import ToolUsage, ToolUsageTotal
+from toolcrib.storage.tool_usage import ToolUsageTotal
 
 # The usage table is pruned once per this many calls, so it can exceed its limit by that much.
 PRUNE_INTERVAL: Final = 256
+
+T = TypeVar("T")
 
 
 class Store:
@@ -50,6 +52,19 @@ class Store:
         """A notice for the operator, such as a damaged file that was moved; empty if none."""
         return self._database.notice
 
+    @property
+    def is_available(self) -> bool:
+        """Whether the database could be reached at the last attempt."""
+        return self._database.is_available
+
+    def listen(self, on_message: OnMessage) -> None:
+        """Call a function with messages about changes, in another thread; see `SqlDatabase.listen`."""
+        self._database.listen(on_message)
+
+    def publish(self, message: str) -> None:
+        """Send a message to all listeners, also of other replicas."""
+        self._database.write(lambda connection: None, notify=message)
+
     def get_manifest(self, server: str) -> ServerManifest | None:
         """Return a server's manifest."""
         return self._database.run(lambda connection: manifests.read_manifests(connection, server)).get(server)
@@ -58,12 +73,15 @@ class Store:
         """Return the manifests of all servers, by server."""
         return self._database.run(manifests.read_manifests)
 
-    def put_manifest(self, server: str, manifest: ServerManifest) -> None:
-        """Store a server's manifest in place of the previous one."""
+    def put_manifest(self, server: str, manifest: ServerManifest) -> RecordedChange | None:
+        """Store a server's manifest in place of the previous one; return the change, or None if they are equal."""
         body = manifests.encode_manifest(manifest)
-        self._database.write(
-            lambda connection: manifests.write_manifest(connection, server, manifest, body), durable=True, lock="pins"
-        )
+
+        def write(connection: SqlConnection) -> RecordedChange | None:
+            is_new = manifests.write_manifest(connection, server, manifest, body)
+            return changes.record_change(connection, "server", server) if is_new else None
+
+        return self._change(write, lock="pins")
 
     def forget_server(self, server: str) -> None:
         """Delete a server's manifest and pins; its tools are trusted on first use again."""
@@ -74,7 +92,7 @@ class Store:
             definitions.delete_versions(connection, server)
             changes.record_change(connection, "server", server)
 
-        self._database.write(write, durable=True, lock="pins")
+        self._change(write, lock="pins")
 
     def get_pins(self, server: str) -> dict[str, Pin]:
         """Return a server's pins by tool name."""
@@ -84,17 +102,16 @@ class Store:
         """Return the pins that wait for approval, by server and tool name, both sorted."""
         return self._database.run(pins.read_quarantined)
 
-    def put_pins(self, server: str, new: Iterable[Pin]) -> None:
-        """Store pins. A candidate that was approved in the meantime stays approved."""
+    def put_pins(self, server: str, new: Iterable[Pin]) -> RecordedChange | None:
+        """Store pins; return the change. A candidate that was approved in the meantime stays approved."""
         new = list(new)
         rows = pins.encode_pins(server, new)
 
-        def write(connection: SqlConnection) -> None:
+        def write(connection: SqlConnection) -> RecordedChange:
             pins.write_pins(connection, server, new, rows)
-            changes.record_change(connection, "server", server)
+            return changes.record_change(connection, "server", server)
 
-        if rows:
-            self._database.write(write, durable=True, lock="pins")
+        return self._change(write, lock="pins") if rows else None
 
     def approve(self, server: str, tool: str | None = None, *, fingerprint: str | None = None) -> list[str]:
         """Approve the candidates of a server or of one tool; return the approved tools.
@@ -109,7 +126,7 @@ class Store:
                 changes.record_change(connection, "server", server)
             return tools
 
-        return self._database.write(write, durable=True, lock="pins")
+        return self._change(write, lock="pins")
 
     def reject(self, server: str, tool: str, fingerprint: str) -> bool:
         """Reject a candidate, so that it no longer waits; return whether it was still the candidate."""
@@ -147,9 +164,8 @@ class Store:
         """Return the changes of servers, keys and profiles after a number, the oldest first."""
         return self._database.run(lambda connection: changes.read_changes(connection, after))
 
-    def record_calls(self, calls: Iterable[ToolUsage]) -> None:
-        """Add tool calls to the usage totals."""
-        totals = tool_usage.sum_calls(calls)
+    def add_calls(self, totals: Mapping[str, ToolUsageTotal]) -> None:
+        """Add tool calls to the usage totals, by tool id."""
         if not totals:
             return
         self._calls_since_prune += sum(total.calls for total in totals.values())
@@ -230,7 +246,7 @@ class Store:
             access.write_key(connection, key)
             changes.record_change(connection, "keys")
 
-        self._database.write(write, durable=True, lock="keys")
+        self._change(write, lock="keys")
 
     def list_keys(self) -> list[StoredKey]:
         """Return the stored API keys, the oldest first."""
@@ -244,7 +260,7 @@ class Store:
             changes.record_change(connection, "keys")
             return existed
 
-        return self._database.write(write, durable=True, lock="keys")
+        return self._change(write, lock="keys")
 
     def add_key_usage(self, usage: Sequence[KeyUsage]) -> None:
         """Add requests to the usage of API keys."""
@@ -261,7 +277,7 @@ class Store:
             access.write_profile(connection, name, settings, at)
             changes.record_change(connection, "profiles")
 
-        self._database.write(write, durable=True, lock="profiles")
+        self._change(write, lock="profiles")
 
     def list_profiles(self) -> dict[str, dict[str, Any]]:
         """Return the settings of the stored access profiles, by name."""
@@ -275,8 +291,12 @@ class Store:
             changes.record_change(connection, "profiles")
             return existed
 
-        return self._database.write(write, durable=True, lock="profiles")
+        return self._change(write, lock="profiles")
 
     def close(self) -> None:
         """Close the store."""
         self._database.close()
+
+    def _change(self, write: Callable[[SqlConnection], T], lock: str) -> T:
+        """Write something that running gateways read again."""
+        return self._database.write(write, durable=True, lock=lock, notify=CHANGES_MESSAGE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,39 +29,29 @@ _ADD_AMOUNT: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class ToolUsage:
-    """One tool call."""
-
-    tool_id: str
-    succeeded: bool
-    seconds: float
-    at: float
-
-
-@dataclass(frozen=True, slots=True)
 class ToolUsageTotal:
-    """The totals of all calls of a tool."""
+    """The totals of calls of a tool."""
 
     calls: int
     failures: int
     last_used: float
     seconds: float = 0.0
 
-
-def sum_calls(calls: Iterable[ToolUsage]) -> dict[str, ToolUsageTotal]:
-    """Return the totals of calls by tool, sorted: two replicas that lock rows in the same order do not deadlock."""
-    totals: dict[str, ToolUsageTotal] = {}
-    for call in calls:
-        sum = totals.get(call.tool_id, ToolUsageTotal(0, 0, call.at))
-        totals[call.tool_id] = ToolUsageTotal(
-            sum.calls + 1, sum.failures + (not call.succeeded), max(sum.last_used, call.at), sum.seconds + call.seconds
+    def __add__(self, other: ToolUsageTotal) -> ToolUsageTotal:
+        """Return the totals of both."""
+        return ToolUsageTotal(
+            self.calls + other.calls,
+            self.failures + other.failures,
+            max(self.last_used, other.last_used),
+            self.seconds + other.seconds,
         )
-    return dict(sorted(totals.items()))
 
 
 def add_calls(connection: SqlConnection, totals: Mapping[str, ToolUsageTotal]) -> None:
     """Add calls to the totals of their tools."""
-    rows = [(id, each.calls, each.failures, each.seconds, each.last_used) for id, each in totals.items()]
+    # Sorted, because two replicas that lock rows in the same order do not deadlock.
+    ordered = sorted(totals.items(), key=lambda item: item[0])
+    rows = [(id, each.calls, each.failures, each.seconds, each.last_used) for id, each in ordered]
     connection.executemany(_ADD_CALLS, rows)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from contextlib import closing
+from queue import Queue
 from threading import Thread
 
 import psycopg
@@ -18,7 +21,8 @@ from toolcrib.storage import open_store
 from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.postgres import migrations, pool
 from toolcrib.storage.postgres.migrations import migrate_database
-from toolcrib.storage.tool_usage import ToolUsage
+from toolcrib.storage.sql_database import CHANGES_MESSAGE, MISSED_MESSAGES
+from toolcrib.storage.tool_usage import ToolUsageTotal
 
 SECRET = "s3cret-p%40ss"
 
@@ -142,7 +146,7 @@ def test_writers_of_the_same_rows_in_another_order_all_succeed(postgres_url: str
 
         def write(order: list[str]) -> None:
             for _ in range(10):
-                store.record_calls([ToolUsage(name, True, 0.0, 1.0) for name in order])
+                store.add_calls({name: ToolUsageTotal(1, 0, 1.0) for name in order})
 
         threads = [Thread(target=write, args=(order,)) for order in (names, names[::-1], names, names[::-1])]
         for thread in threads:
@@ -169,13 +173,13 @@ def test_store_works_after_a_restart_or_a_crash_of_the_server(
         assert store.get_stats() == {"writes": 3}
 
 
-def write_until_it_succeeds(write: object, *values: object) -> None:
+def write_until_it_succeeds(write: Callable[..., object], *values: object) -> None:
     while True:
         try:
-            write(*values)  # type: ignore[operator]
+            write(*values)
             return
         except InvalidStore:
-            continue
+            time.sleep(0.02)
 
 
 @pytest.mark.parametrize("reaches_server", [True, False])
@@ -198,3 +202,32 @@ def test_commit_whose_connection_breaks_counts_once(
         store.append_audit([AuditRow("call", at=1.0)])
         assert cuts
         assert len(store.list_audit(AuditFilter(), 10)) == 1
+
+
+def test_messages_and_changes_of_another_process_arrive_and_are_caught_up_after_a_restart(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    messages: Queue[str] = Queue()
+    with closing(open_store(postgres_url)) as store, closing(open_store(postgres_url)) as other:
+        store.listen(messages.put)
+        assert messages.get(timeout=60) == MISSED_MESSAGES
+        other.put_pins("mail", [Pin("send", "print", {})])
+        assert messages.get(timeout=60) == CHANGES_MESSAGE
+        seen = store.get_revision()
+        postgres_server.stop()
+        try:
+            wait_until(lambda: not store.is_available)
+            assert "Searches and calls continue" in store.notice
+        finally:
+            postgres_server.start()
+        write_until_it_succeeds(other.put_pins, "git", [Pin("push", "print", {})])
+        assert messages.get(timeout=60) == MISSED_MESSAGES
+        assert store.is_available and store.notice == ""
+        wait_until(lambda: store.list_changes(seen) == [(seen + 1, "server", "git")])
+
+
+def wait_until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

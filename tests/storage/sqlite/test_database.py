@@ -19,7 +19,7 @@ from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.sqlite import database
 from toolcrib.storage.sqlite.database import SqliteDatabase
 from toolcrib.storage.store import Store
-from toolcrib.storage.tool_usage import ToolUsage
+from toolcrib.storage.tool_usage import ToolUsageTotal
 
 
 def open_file(path: str) -> Store:
@@ -36,14 +36,14 @@ import sys
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
 from toolcrib.storage.manifests import ServerManifest
-from toolcrib.storage.tool_usage import ToolUsage
+from toolcrib.storage.tool_usage import ToolUsageTotal
 store = open_store(f"sqlite:///{sys.argv[1]}")
 number = int(sys.argv[2])
 while True:
     number += 1
     store.put_pins("mail", [Pin(f"{number} {half}", str(number), {"x": "y" * 3000}) for half in "ab"])
     store.put_manifest("mail", ServerManifest("mail", str(number), ({"name": "t" * 20_000},)))
-    store.record_calls([ToolUsage("calls", True, 1.0, number)] * 2)
+    store.add_calls({"calls": ToolUsageTotal(2, 0, number, 2.0)})
     store.add_stats({"written": 1})
     print(number, flush=True)
 """
@@ -78,10 +78,10 @@ def test_killed_writer_loses_no_acknowledged_write(path: str) -> None:
 _COUNTER = """
 import sys
 from toolcrib.storage import open_store
-from toolcrib.storage.tool_usage import ToolUsage
+from toolcrib.storage.tool_usage import ToolUsageTotal
 store = open_store(f"sqlite:///{sys.argv[1]}")
 for number in range(100):
-    store.record_calls([ToolUsage("shared", True, 1.0, 1.0)])
+    store.add_calls({"shared": ToolUsageTotal(1, 0, 1.0, 1.0)})
     store.add_stats({"searches": 1})
 store.close()
 """
@@ -301,7 +301,7 @@ def test_full_or_read_only_database_is_reported(path: str, monkeypatch: pytest.M
             store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 100_000},)))
         connection.execute("PRAGMA query_only = ON")
         with pytest.raises(InvalidStore, match="the file is read-only"):
-            store.record_calls([ToolUsage("a", True, 0.0, 0.0)])
+            store.add_calls({"a": ToolUsageTotal(1, 0, 0.0)})
         assert store.get_usage() == {}
 
 

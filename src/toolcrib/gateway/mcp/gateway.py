@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -20,6 +21,8 @@ from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
+from toolcrib.storage.sql_database import CHANGES_MESSAGE, MISSED_MESSAGES
+from toolcrib.storage.store import Store
 
 HOUSEKEEPING_SECONDS: Final = 2.0
 # Counters of the last moments are lost if the gateway is killed.
@@ -56,7 +59,7 @@ async def run_gateway(
             with anyio.CancelScope(shield=True):
                 await router.tool_handlers.code_mode.close()
                 await run_and_log_errors(router.audit.flush)
-                await anyio.to_thread.run_sync(hub.flush)
+                await run_and_log_errors(hub.flush)
 
 
 async def run_and_log_errors(function: Callable[[], object]) -> bool:
@@ -77,15 +80,36 @@ async def _flush_counters(hub: Hub) -> None:
 
 
 async def _run_housekeeping(router: McpRouter) -> None:
-    """Pick up approvals and forgotten servers from other processes."""
+    """Pick up what other processes have changed in the store: after a message, or else regularly."""
     hub = router.hub
+    changed = StoreChanges(hub.store)
     while True:
-        await anyio.sleep(HOUSEKEEPING_SECONDS)
-        await run_and_log_errors(hub.refresh_profiles)
-        if await run_and_log_errors(hub.refresh_pins):
+        await changed.wait(HOUSEKEEPING_SECONDS)
+        if await run_and_log_errors(hub.refresh):
             await router.notify_tools_changed()
         router.pool.relist(sorted(hub.forgotten_servers))
         router.pool.instances.remove_idle()
+
+
+class StoreChanges:
+    """Wakes a task when the store has changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._event = asyncio.Event()
+        store.listen(self._on_message)
+
+    async def wait(self, timeout_seconds: float) -> None:
+        """Wait for a change, at most for a time."""
+        with anyio.move_on_after(timeout_seconds):
+            await self._event.wait()
+        self._event.clear()
+
+    def _on_message(self, message: str) -> None:
+        if message in (CHANGES_MESSAGE, MISSED_MESSAGES):
+            # The loop is closed if the gateway has ended.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._event.set)
 
 
 async def _warm_up_engine(router: McpRouter) -> None:

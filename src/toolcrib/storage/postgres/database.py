@@ -11,16 +11,21 @@ from psycopg import Connection, errors
 
 from toolcrib.errors import InvalidStore
 from toolcrib.storage.postgres.dialect import PostgresConnection
-from toolcrib.storage.postgres.errors import build_error
+from toolcrib.storage.postgres.errors import build_error, is_connection_error
+from toolcrib.storage.postgres.listener import CHANNEL, MessageListener
 from toolcrib.storage.postgres.migrations import LOCK_CLASS, migrate_database
 from toolcrib.storage.postgres.pool import PostgresPool
-from toolcrib.storage.sql_database import SqlConnection
+from toolcrib.storage.sql_database import OnMessage, SqlConnection
 
 # A read or a transaction is tried this often before it fails.
 MAX_ATTEMPTS: Final = 3
 # After a connection broke during a commit, the outcome is asked for until this time has passed.
 OUTCOME_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.1
+_CONSEQUENCES: Final = (
+    "Searches and calls continue. Usage and audit rows are written when it is back; approvals, keys and profiles "
+    "cannot be changed until then."
+)
 
 T = TypeVar("T")
 
@@ -28,11 +33,9 @@ T = TypeVar("T")
 class PostgresDatabase:
     """Runs functions with connections of a pool. Thread-safe. Open it after a fork, not before."""
 
-    # What SQLite reports about a damaged file does not happen here.
-    notice: Final = ""
-
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
+        self._listener = MessageListener(self._pool)
         try:
             with self._pool.connection() as connection:
                 migrate_database(connection)
@@ -40,11 +43,24 @@ class PostgresDatabase:
             self._pool.close()
             raise error if isinstance(error, InvalidStore) else build_error(self._pool.target, error) from error
 
+    @property
+    def notice(self) -> str:
+        """Why the server cannot be reached at the moment, and what that means; empty if it can."""
+        failure = self._pool.failure
+        return f"{failure}. {_CONSEQUENCES}" if failure else ""
+
+    @property
+    def is_available(self) -> bool:
+        """Whether the server could be reached at the last attempt."""
+        return self._pool.failure is None
+
     def run(self, read: Callable[[SqlConnection], T], /) -> T:
         """Run a function that only reads."""
         return self._try_repeatedly(lambda connection: read(PostgresConnection(connection)))
 
-    def write(self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "") -> T:
+    def write(
+        self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "", notify: str = ""
+    ) -> T:
         """Run a function in a transaction. Every committed write survives a crash."""
 
         def write_in_transaction(connection: Connection[Any]) -> T:
@@ -53,6 +69,8 @@ class PostgresDatabase:
                 with connection.transaction():
                     started = _start_transaction(connection, lock)
                     result = write(PostgresConnection(connection))
+                    if notify:
+                        connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, notify))
                     transaction_id = started
                 return result
             except psycopg.OperationalError:
@@ -63,8 +81,13 @@ class PostgresDatabase:
 
         return self._try_repeatedly(write_in_transaction)
 
+    def listen(self, on_message: OnMessage, /) -> None:
+        """Call a function with every message of this or another replica."""
+        self._listener.add(on_message)
+
     def close(self) -> None:
         """Close all connections."""
+        self._listener.close()
         self._pool.close()
 
     def _try_repeatedly(self, function: Callable[[Connection[Any]], T]) -> T:
@@ -76,13 +99,12 @@ class PostgresDatabase:
                     return function(connection)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 failure: Exception = error
-            except psycopg.OperationalError as error:
-                failure = error
-                self._pool.drop_idle()
-                if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable):
-                    attempt = MAX_ATTEMPTS
             except (psycopg.Error, ValueError) as error:
-                raise build_error(self._pool.target, error) from error
+                if not is_connection_error(error):
+                    raise build_error(self._pool.target, error) from error
+                failure = error
+                # The others are probably broken too.
+                self._pool.drop_idle()
             if attempt >= MAX_ATTEMPTS:
                 raise build_error(self._pool.target, failure) from failure
             attempt += 1

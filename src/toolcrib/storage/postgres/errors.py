@@ -7,7 +7,7 @@ from typing import Final
 import psycopg
 from psycopg import errors
 
-from toolcrib.errors import InvalidStore
+from toolcrib.errors import InvalidStore, StoreUnavailable
 from toolcrib.storage.sql_database import DamagedValue
 
 _MAX_MESSAGE_CHARS: Final = 300
@@ -33,18 +33,27 @@ _LOGIN_REMEDIES: Final = (
 )
 
 
-def build_connect_error(target: str, error: psycopg.Error) -> InvalidStore:
+def build_connect_error(target: str, error: psycopg.Error) -> StoreUnavailable:
     """Return the error for a connection that could not be opened."""
     text = str(error)
     for words, remedy in _LOGIN_REMEDIES:
         if words in text and (words not in ("role", "database") or "does not exist" in text):
-            return InvalidStore(f"{target}: {remedy} ({_shorten(text)})")
-    return InvalidStore(f"{target}: PostgreSQL cannot be reached; start it, or correct `store` ({_shorten(text)})")
+            return StoreUnavailable(f"{target}: {remedy} ({_shorten(text)})")
+    return StoreUnavailable(f"{target}: PostgreSQL cannot be reached; start it, or correct `store` ({_shorten(text)})")
 
 
 def build_error(target: str, error: Exception) -> InvalidStore:
     """Return the error for a statement that failed."""
-    return InvalidStore(f"{target}: {_describe_error(error)}")
+    error_type = StoreUnavailable if is_connection_error(error) else InvalidStore
+    return error_type(f"{target}: {_describe_error(error)}")
+
+
+def is_connection_error(error: Exception) -> bool:
+    """Return whether an error means that the connection broke, and not that a statement was wrong or too slow."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # 57P01 to 57P05: the server is shut down, crashes or starts.
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
 
 
 def _describe_error(error: Exception) -> str:

@@ -6,6 +6,7 @@ store would stay away for minutes after the server is back.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +18,8 @@ from psycopg import Connection
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
-from toolcrib.errors import InvalidConfig, InvalidStore
-from toolcrib.storage.postgres.errors import build_connect_error
+from toolcrib.errors import InvalidConfig, InvalidStore, StoreUnavailable
+from toolcrib.storage.postgres.errors import build_connect_error, is_connection_error
 from toolcrib.storage.postgres.migrations import SCHEMA
 
 MAX_CONNECTIONS: Final = 8
@@ -31,6 +32,7 @@ RETRY_SECONDS: Final = 1.0
 # A connection without an answer for this time is broken.
 _NETWORK_TIMEOUT_SECONDS: Final = 10
 
+_LOG: Final = logging.getLogger("toolcrib.storage")
 _DEFAULTS: Final[dict[str, Any]] = {
     "application_name": "toolcrib",
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
@@ -63,13 +65,13 @@ class PostgresPool:
         self._idle: list[Connection[Any]] = []
         self._lock = Lock()
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
-        self._failure: InvalidStore | None = None
+        self._failure: StoreUnavailable | None = None
         self._next_attempt = 0.0
         self._closed = False
 
     @property
-    def failure(self) -> InvalidStore | None:
-        """Why the last attempt to connect failed; None if it did not."""
+    def failure(self) -> StoreUnavailable | None:
+        """Why the server cannot be reached at the moment; None if it can."""
         return self._failure
 
     @contextmanager
@@ -82,7 +84,7 @@ class PostgresPool:
         try:
             with self._lock:
                 connection = self._idle.pop() if self._idle else None
-            connection = connection or self._try_to_connect()
+            connection = connection or self.try_to_connect()
             try:
                 yield connection
             finally:
@@ -91,7 +93,7 @@ class PostgresPool:
             self._slots.release()
 
     def connect(self) -> Connection[Any]:
-        """Open a connection that does not belong to the pool. The caller closes it."""
+        """Open a connection that the caller closes."""
         try:
             connection = psycopg.connect(**self._parameters, autocommit=True)
         except psycopg.Error as error:
@@ -102,6 +104,29 @@ class PostgresPool:
             connection.close()
             raise build_connect_error(self.target, error) from error
         return connection
+
+    def try_to_connect(self) -> Connection[Any]:
+        """Open a connection that the caller closes, unless the last attempt has just failed."""
+        with self._lock:
+            if self._closed:
+                raise InvalidStore(f"{self.target}: the store is closed; open it again")
+            if self._failure is not None:
+                if time.monotonic() < self._next_attempt:
+                    raise StoreUnavailable(str(self._failure))
+                # Only one thread tries; the others fail.
+                self._next_attempt = time.monotonic() + CONNECT_TIMEOUT_SECONDS
+        try:
+            connection = self.connect()
+        except StoreUnavailable as error:
+            self._set_failure(error)
+            raise
+        self._set_failure(None)
+        return connection
+
+    def report_failure(self, error: psycopg.Error) -> None:
+        """Note that a connection broke."""
+        if is_connection_error(error):
+            self._set_failure(build_connect_error(self.target, error))
 
     def drop_idle(self) -> None:
         """Close the idle connections, which are probably broken if one of them was."""
@@ -115,24 +140,11 @@ class PostgresPool:
         self._closed = True
         self.drop_idle()
 
-    def _try_to_connect(self) -> Connection[Any]:
-        """Open a connection, unless the last attempt has just failed."""
+    def _set_failure(self, failure: StoreUnavailable | None) -> None:
         with self._lock:
-            if self._closed:
-                raise InvalidStore(f"{self.target}: the store is closed; open it again")
-            failure = self._failure
-            if failure is not None:
-                if time.monotonic() < self._next_attempt:
-                    raise InvalidStore(str(failure))
-                # Only one thread tries; the others fail.
-                self._next_attempt = time.monotonic() + CONNECT_TIMEOUT_SECONDS
-        try:
-            connection = self.connect()
-        except InvalidStore as error:
-            self._failure, self._next_attempt = error, time.monotonic() + RETRY_SECONDS
-            raise
-        self._failure = None
-        return connection
+            if (failure is None) != (self._failure is None):
+                _LOG.warning("%s", failure or f"{self.target}: PostgreSQL can be reached again")
+            self._failure, self._next_attempt = failure, time.monotonic() + RETRY_SECONDS
 
     def _take_back(self, connection: Connection[Any]) -> None:
         is_usable = not connection.closed and connection.info.transaction_status == TransactionStatus.IDLE

@@ -26,7 +26,7 @@ from toolcrib.files.sqlite_file import (
     open_connection,
     transaction,
 )
-from toolcrib.storage.sql_database import DamagedValue, SqlConnection
+from toolcrib.storage.sql_database import DamagedValue, OnMessage, SqlConnection
 from toolcrib.storage.sqlite.file_lock import FileLock
 from toolcrib.storage.sqlite.migrations import MIGRATIONS
 
@@ -45,10 +45,14 @@ T = TypeVar("T")
 class SqliteDatabase:
     """Runs functions with the connection of a database, and replaces a damaged file."""
 
+    # A file that cannot be used raises an error each time.
+    is_available: Final = True
+
     def __init__(self, path: str) -> None:
         self.path = path
         # A notice for the operator, such as a damaged file that was moved; empty if none.
         self.notice = ""
+        self._listeners: list[OnMessage] = []
         self._lock = RLock()
         self._connection: sqlite3.Connection | None = None
         self._file_lock: FileLock | None = None
@@ -72,7 +76,9 @@ class SqliteDatabase:
                 self._file_lock.close()
                 self._file_lock = None
 
-    def write(self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "") -> T:
+    def write(
+        self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "", notify: str = ""
+    ) -> T:
         """Run a function in a transaction, of which there is one at a time. A durable write survives a crash."""
 
         def write_in_transaction(connection: sqlite3.Connection) -> T:
@@ -80,7 +86,15 @@ class SqliteDatabase:
             with transaction(connection):
                 return write(connection)
 
-        return self._run(write_in_transaction)
+        result = self._run(write_in_transaction)
+        if notify:
+            for on_message in self._listeners:
+                on_message(notify)
+        return result
+
+    def listen(self, on_message: OnMessage, /) -> None:
+        """Call a function with every message of this process."""
+        self._listeners.append(on_message)
 
     def run(self, read: Callable[[SqlConnection], T], /) -> T:
         """Run a function with the connection."""

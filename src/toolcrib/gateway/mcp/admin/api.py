@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolcrib.core.token_count import count_tool_tokens
+from toolcrib.errors import StoreUnavailable
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.admin.catalog_api import add_catalog_routes
 from toolcrib.gateway.mcp.admin.config_api import add_config_routes
@@ -69,8 +70,12 @@ def collect_stats(router: McpRouter, view: AccessView) -> dict[str, Any]:
 
 def _sum_llm_usage(router: McpRouter) -> dict[str, int]:
     """Return the requests and tokens of all LLM requests of today, in UTC."""
-    router.audit.flush()
-    usage = router.hub.store.list_llm_usage(datetime.now(UTC).strftime("%Y-%m-%d"))
+    try:
+        router.audit.flush()
+        usage = router.hub.store.list_llm_usage(datetime.now(UTC).strftime("%Y-%m-%d"))
+    except StoreUnavailable:
+        # The notices name the reason.
+        return {}
     names = ("requests", "input_tokens", "output_tokens", "cached_tokens", "saved_tokens")
     return {name: sum(getattr(each, name) for each in usage) for name in names}
 

@@ -15,7 +15,15 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolcrib.errors import InvalidLimit, InvalidQuery, InvalidStore, RequestFailed, ToolcribError, UnknownTool
+from toolcrib.errors import (
+    InvalidLimit,
+    InvalidQuery,
+    InvalidStore,
+    RequestFailed,
+    StoreUnavailable,
+    ToolcribError,
+    UnknownTool,
+)
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.view import AccessView
 from toolcrib.storage.audit import AuditAction, AuditRow
@@ -107,6 +115,12 @@ class ApiRoutes:
                 return _render_error(str(error), error.status)
             except UnknownTool as error:
                 return _render_error(str(error), 404)
+            except StoreUnavailable as error:
+                _log.warning("%s failed: %s", request.url.path, error)
+                message = (
+                    "the database of the gateway cannot be reached, so the request was not completed; try again later"
+                )
+                return _render_error(message, 503)
             except InvalidStore as error:
                 # The error contains the path of the store.
                 _log.warning("%s failed: %s", request.url.path, error)

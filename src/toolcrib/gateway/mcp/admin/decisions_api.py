@@ -70,7 +70,7 @@ async def _approve(call: ApiCall) -> dict[str, Any]:
     approved = await anyio.to_thread.run_sync(approve)
     if tool and not approved:
         raise RequestFailed("the definition has changed again meanwhile; reload the page and review it", 409)
-    if await anyio.to_thread.run_sync(call.router.hub.refresh_pins):
+    if await anyio.to_thread.run_sync(call.router.hub.refresh):
         call.router.pool.run_in_background(call.router.notify_tools_changed)
     return {"approved": approved}
 
