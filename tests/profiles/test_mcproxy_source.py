@@ -45,7 +45,7 @@ def test_query_invalid_even_as_phrase_finds_nothing(query: str) -> None:
 
 def test_terms_are_split_like_tantivy() -> None:
     source = "Read_File v2.1 Übersetzt हिन्दी " + "x" * 40 + " " + "y" * 39 + " ß" + "ü" * 19
-    terms = [word.whole for word in mcproxy_source.split_terms(source)]
+    terms = mcproxy_source.split_terms(source)
     assert terms == ["read", "file", "v2", "1", "übersetzt", "हिन", "दी", "y" * 39]
 
 

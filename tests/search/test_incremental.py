@@ -117,7 +117,7 @@ def test_catalog_with_empty_slots_can_be_fitted() -> None:
 def test_large_catalog_sorted_in_chunks_gives_the_same_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
     catalog = Catalog(Tool(f"t{n}", f"{WORDS[n % 7]} {WORDS[n % 5]}") for n in range(50))
     whole = LexicalRanker().fit(catalog)
-    monkeypatch.setattr("toolcrib.search.lexical.postings._CHUNK", 10)
+    monkeypatch.setattr("toolcrib.search.lexical.analysis.BATCH_TOOLS", 10)
     chunked = LexicalRanker().fit(catalog)
     for query in QUERIES:
         assert _ranked_ids(chunked, catalog, query) == _ranked_ids(whole, catalog, query)

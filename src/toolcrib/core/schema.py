@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 # Schemas are untrusted: they may be huge, deep, recursive, or expand exponentially.
 MAX_PARAMETERS: Final = 1_000
@@ -23,8 +23,9 @@ MAX_STEPS: Final = 10_000
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _BRANCHES = ("then", "else")
 _INNER_KEYWORDS = ("items", "additionalProperties", *_BRANCHES)
+_SCHEMA_KEYWORDS = frozenset({"prefixItems", *_ALTERNATIVES, *_INNER_KEYWORDS})
 # A schema without any of these keywords has no nested parameters.
-_NESTING_KEYWORDS = frozenset({"$ref", "properties", "prefixItems", *_ALTERNATIVES, *_INNER_KEYWORDS})
+_NESTING_KEYWORDS = _SCHEMA_KEYWORDS | {"$ref", "properties"}
 _CHOICE_KEYWORDS = frozenset({"enum", "const", "items"})
 
 _Schema = Mapping[str, Any]
@@ -53,17 +54,28 @@ class Parameter:
     is_required: bool = False
 
 
+class ParameterText(NamedTuple):
+    """The texts of a parameter, and its schema."""
+
+    name: str
+    description: str
+    choices: tuple[str, ...]
+    is_required: bool
+    schema: _Schema
+
+
 def list_parameters(schema: _Schema, limit: int = MAX_PARAMETERS) -> tuple[Parameter, ...]:
     """Return the first parameters of a schema in order, including nested ones."""
-    found: dict[str, Parameter] = {}
-    for parameter in _SchemaReader(schema).walk(schema, "", frozenset(), 0):
-        # Alternatives may declare a parameter twice; the first with a description is used.
-        known = found.get(parameter.path)
-        if known is None or (not known.description and parameter.description):
-            found[parameter.path] = parameter
-        if len(found) >= limit:
-            break
-    return tuple(found.values())
+    reader = _SchemaReader(schema, limit)
+    return tuple(
+        Parameter(one.name, path, reader.type_name(one.schema, 0), one.description, one.choices, one.is_required)
+        for path, one in reader.read_parameters().items()
+    )
+
+
+def list_parameter_texts(schema: _Schema, limit: int = MAX_PARAMETERS) -> list[ParameterText]:
+    """Return the texts of the parameters of `list_parameters`. It is faster, as it needs no types."""
+    return list(_SchemaReader(schema, limit).read_parameters().values())
 
 
 def render_signature(name: str, schema: _Schema) -> str:
@@ -83,12 +95,19 @@ def render_type(schema: object, root: _Schema | None = None) -> str:
 class _SchemaReader:
     """Reads one schema, within a limited number of steps."""
 
-    def __init__(self, root: _Schema) -> None:
+    def __init__(self, root: _Schema, limit: int = MAX_PARAMETERS) -> None:
         self._root = root
+        self._limit = limit
         self._steps = 0
+        self._found: dict[str, ParameterText] = {}
 
-    def walk(self, schema: _Schema, path: str, seen: frozenset[str], depth: int) -> Iterator[Parameter]:
-        """Yield the parameters of a schema. `seen` are the references followed so far, to stop cycles."""
+    def read_parameters(self) -> dict[str, ParameterText]:
+        """Return the first parameters by path."""
+        self._read(self._root, "", frozenset(), 0)
+        return self._found
+
+    def _read(self, schema: _Schema, path: str, seen: frozenset[str], depth: int) -> None:
+        """Add the parameters of a schema. `seen` are the references followed so far, to stop cycles."""
         if depth > MAX_DEPTH or self._is_exhausted():
             return
         reference = schema.get("$ref")
@@ -100,16 +119,32 @@ class _SchemaReader:
         properties = schema.get("properties")
         if isinstance(properties, dict):
             required = schema.get("required")
-            required_names = set(map(str, required)) if isinstance(required, list) else set()
+            required_names = set(map(str, required)) if isinstance(required, list) else ()
             for name, inner in properties.items():
+                if len(self._found) >= self._limit:
+                    return
                 inner_path = f"{path}.{name}" if path else str(name)
                 # `true` is a schema that allows any value.
                 inner = inner if isinstance(inner, dict) else {}
-                yield self._build_parameter(str(name), inner_path, inner, name in required_names)
+                self._add(str(name), inner_path, inner, name in required_names)
                 if not _NESTING_KEYWORDS.isdisjoint(inner):
-                    yield from self.walk(inner, inner_path, seen, depth + 1)
-        for inner in _inner_schemas(schema):
-            yield from self.walk(inner, path, seen, depth + 1)
+                    self._read(inner, inner_path, seen, depth + 1)
+        if not _SCHEMA_KEYWORDS.isdisjoint(schema):
+            for inner in _inner_schemas(schema):
+                if not _NESTING_KEYWORDS.isdisjoint(inner):
+                    self._read(inner, path, seen, depth + 1)
+
+    def _add(self, name: str, path: str, schema: _Schema, is_required: bool) -> None:
+        target = self._resolve(schema) if "$ref" in schema else schema
+        description = schema.get("description")
+        if not description or not isinstance(description, str):
+            texts = (target.get("description"), target.get("title"))
+            description = next((text for text in texts if isinstance(text, str) and text), "")
+        known = self._found.get(path)
+        # Alternatives may declare a parameter twice; the first with a description is used.
+        if known is None or (not known.description and description):
+            choices = () if _CHOICE_KEYWORDS.isdisjoint(target) else _choices(target)
+            self._found[path] = ParameterText(name, description, choices, is_required, target)
 
     def type_name(self, schema: _Schema, depth: int) -> str:
         """Return a short name of the type."""
@@ -134,14 +169,6 @@ class _SchemaReader:
         if "properties" in schema:
             return "object"
         return "string" if _choices(schema) else "any"
-
-    def _build_parameter(self, name: str, path: str, schema: _Schema, required: bool) -> Parameter:
-        target = self._resolve(schema)
-        texts = (schema.get("description"), target.get("description"), target.get("title"))
-        description = next((text for text in texts if isinstance(text, str) and text), "")
-        choices = () if _CHOICE_KEYWORDS.isdisjoint(target) else _choices(target)
-        type_value = self.type_name(target, 0)
-        return Parameter(name, path, type_value, description, choices, required)
 
     def _resolve(self, schema: _Schema) -> _Schema:
         """Return the target of a local `$ref`; the schema itself if it has none that can be resolved."""

@@ -145,10 +145,10 @@ class SourceToolSearch(McproxyToolSearch):
         return LeafMatch(Posting(slots, impacts * np.float32(K1 + 1)), match.max_score)
 
 
-def split_terms(source: str) -> list[text.TextWord]:
+def split_terms(source: str) -> list[str]:
     """Return the terms of a text by Tantivy's default tokenizer: no stemming, accents kept."""
     terms = (term.lower() for term in _TERM.findall(source))
-    return [text.TextWord(t, t, (t,)) for t in terms if len(t.encode()) < TERM_BYTES_LIMIT]
+    return [term for term in terms if len(term.encode()) < TERM_BYTES_LIMIT]
 
 
 def parse_tantivy_query(query: str) -> TantivyQuery | None:
@@ -190,7 +190,8 @@ def _index_field(catalog: Catalog, field: str, read_text: Callable[[Tool], str])
         field_config=fields.FieldConfig(
             fields=(fields.SearchField(field, weight=1.0, b=B, pivot=average),),
             extract_texts=lambda tool: (read_text(tool),),
-            split_words=split_terms,
+            find_words=split_terms,
+            analyze_word=lambda term: text.TextWord(term, term, (term,)),
             is_stop_word=lambda term: False,
         ),
         k1=K1,
@@ -202,7 +203,7 @@ def _score_phrase_prefix(index: LexicalIndex, phrase: WordNode | PhraseNode, slo
 
     With one word before the prefix, Tantivy does not score; such a tool has score 1.
     """
-    complete_words = [word.whole for word in split_terms(phrase.text)[:-1]]
+    complete_words = split_terms(phrase.text)[:-1]
     scores = np.ones(len(slots), np.float32)
     if len(complete_words) > 1:
         match = index.match_leaf(PhraseNode(" ".join(complete_words)))

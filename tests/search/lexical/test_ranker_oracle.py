@@ -47,8 +47,8 @@ CATALOGS = 12
 QUERIES = 50
 
 
-def split_words(source: str) -> list[text.TextWord]:
-    return [text.TextWord(term, term, (term,)) for term in re.findall("[a-z]+", source)]
+def find_words(source: str) -> list[str]:
+    return re.findall("[a-z]+", source)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,7 +88,8 @@ def build_pair(seed: int) -> IndexPair:
     field_config = FieldConfig(
         fields=(SearchField("text", weight=1.0, b=B, pivot=average),),
         extract_texts=lambda tool: (tool.description,),
-        split_words=split_words,
+        find_words=find_words,
+        analyze_word=lambda term: text.TextWord(term, term, (term,)),
         is_stop_word=lambda term: False,
     )
     catalog = Catalog(Tool(str(slot), one) for slot, one in enumerate(texts))

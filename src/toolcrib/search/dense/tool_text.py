@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from toolcrib.core.schema import list_parameters
+from toolcrib.core.schema import list_parameter_texts
 from toolcrib.core.tool import Tool
 
 # The first words say what a tool does; what follows is mostly how to call it.
@@ -28,7 +28,7 @@ def build_tool_text(tool: Tool) -> str:
     head = " ".join([*server, *name, *title])
     body = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
     parameters = ", ".join(
-        " ".join(_split(parameter.name)) for parameter in list_parameters(tool.input_schema, MAX_PARAMETERS)
+        " ".join(_split(parameter.name)) for parameter in list_parameter_texts(tool.input_schema, MAX_PARAMETERS)
     )
     return f"{head}: {body} ({parameters})" if parameters else f"{head}: {body}"
 

@@ -10,15 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core import text
-from toolcrib.core.schema import list_parameters
+from toolcrib.core.schema import list_parameter_texts
 from toolcrib.core.tool import Tool
 
 # Only the beginning of a very long field is indexed.
 MAX_FIELD_TERMS: Final = 2_000
 MAX_FIELD_CHARS: Final = 40_000
-
-# Separates terms that are not adjacent in the text.
-GAP: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,45 +46,21 @@ class SearchField:
 
 @dataclass(frozen=True, slots=True)
 class FieldConfig:
-    """The fields of a tool, and functions that extract their texts and split them into words."""
+    """The fields of a tool, and functions that extract their texts, find the words and analyze each."""
 
     fields: tuple[SearchField, ...]
     extract_texts: Callable[[Tool], Sequence[str]]
-    split_words: Callable[[str], list[text.TextWord]] = text.split_words
+    find_words: Callable[[str], list[str]] = text.find_words
+    analyze_word: Callable[[str], text.TextWord] = text.analyze_word
     is_stop_word: Callable[[str], bool] = text.is_stop_word
 
-    def analyze(self, tool: Tool) -> list[list[str]]:
-        """Return the terms of each field of a tool."""
-        return [
-            self._analyze_field(field, words) if words else []
-            for field, words in zip(self.fields, self.extract_texts(tool), strict=True)
-        ]
-
-    def _analyze_field(self, field: SearchField, text: str) -> list[str]:
-        """Return the terms of a field.
-
-        A compound such as `GitHub` is one term in prose and several in an identifier. The other
-        form follows after a gap, so it matches as a word but not in a phrase.
-        """
-        terms: list[str] = []
-        other_forms: list[str] = []
-        is_stop_word = self.is_stop_word
-        for _, whole, parts in self.split_words(text[:MAX_FIELD_CHARS]):
-            if field.is_identifier:
-                terms += parts
-                if parts[0] != whole:
-                    other_forms.append(whole)
-            elif not is_stop_word(whole):
-                terms.append(whole)
-                if parts[0] != whole:
-                    other_forms += parts
-            if len(terms) >= MAX_FIELD_TERMS:
-                break
-        return [*terms, GAP, *other_forms] if other_forms else terms
+    def split_words(self, text: str) -> list[text.TextWord]:
+        """Return the analyzed words of a text."""
+        return list(map(self.analyze_word, self.find_words(text)))
 
 
 def _extract_texts(tool: Tool) -> tuple[str, ...]:
-    found = list_parameters(tool.input_schema)
+    found = list_parameter_texts(tool.input_schema)
     return (
         tool.name,
         tool.title,
@@ -96,8 +69,8 @@ def _extract_texts(tool: Tool) -> tuple[str, ...]:
         " ".join(tool.tags),
         tool.category,
         tool.server,
-        " ".join(parameter.name for parameter in found),
-        " ".join(" ".join((parameter.description, *parameter.choices)) for parameter in found),
+        " ".join([parameter.name for parameter in found]),
+        " ".join([text for parameter in found for text in (parameter.description, *parameter.choices)]),
         tool.server_description,
     )
 

@@ -7,9 +7,7 @@ than it saves, both are merged into a new base.
 
 from __future__ import annotations
 
-import itertools
 import math
-from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -18,14 +16,12 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from toolcrib.search.lexical.analysis import AnalyzedTools
 from toolcrib.search.ranker import Scores, Slots
 
 _Ints = NDArray[np.int32]
 _Starts = NDArray[np.int64]
 _Lengths = NDArray[np.uint16]
-
-# How many postings are sorted at a time: more take memory, fewer take time.
-_CHUNK: Final = 2_000_000
 
 
 class ToolTerms(NamedTuple):
@@ -98,15 +94,9 @@ class Postings:
     _changed: Mapping[int, ToolTerms] = field(default_factory=dict)
 
     @classmethod
-    def fit(cls, tools: Iterable[ToolTerms | None], fields: int) -> Postings:
-        """Return postings of the tools in slots 0, 1, 2, …; None is an empty slot."""
-        builder = _PostingsBuilder()
-        span = count = 0
-        for terms_of_tool in tools:
-            builder.add(span, terms_of_tool, fields)
-            span += 1
-            count += terms_of_tool is not None
-        return cls(span, count, builder.build(fields))
+    def fit(cls, batches: Iterable[AnalyzedTools], *, span: int, count: int) -> Postings:
+        """Return postings of the `count` tools in `span` slots, in batches of consecutive slots."""
+        return cls(span, count, _build_base(list(batches)))
 
     def has_term(self, term: int) -> bool:
         """Return whether any tool contains a term."""
@@ -247,65 +237,40 @@ def _remove_from_delta(delta: dict[int, Posting], slot: int, terms_of_tool: Tool
             delta[term] = Posting(slots[others], impacts[others])
 
 
-class _SortedChunk(NamedTuple):
-    """Postings sorted by term, with the number of postings of each term."""
+def split_by_tool(analyzed: AnalyzedTools) -> list[ToolTerms]:
+    """Return the terms of each tool."""
+    impacts: list[dict[int, float]] = [{} for _ in analyzed.lengths]
+    postings = zip(analyzed.terms.tolist(), analyzed.tools.tolist(), analyzed.impacts.tolist(), strict=True)
+    for term, tool, impact in postings:
+        impacts[tool][term] = impact
+    ends = np.cumsum(analyzed.lengths.sum(axis=1))
+    tokens = np.split(analyzed.tokens, ends)[:-1]
+    return [
+        ToolTerms(impacts_of_tool, tokens_of_tool.tolist(), lengths)
+        for impacts_of_tool, tokens_of_tool, lengths in zip(impacts, tokens, analyzed.lengths.tolist(), strict=True)
+    ]
 
-    terms: _Ints
-    counts: NDArray[np.int64]
-    slots: Slots
-    impacts: Scores
 
-
-class _PostingsBuilder:
-    """Collects terms in flat arrays and sorts them by term, one chunk at a time."""
-
-    def __init__(self) -> None:
-        self._terms = array("i")
-        self._slots = array("i")
-        self._impacts = array("f")
-        self._tokens = array("i")
-        self._lengths = array("H")
-        self._chunks: list[_SortedChunk] = []
-
-    def add(self, slot: int, terms_of_tool: ToolTerms | None, fields: int) -> None:
-        if terms_of_tool is None:
-            self._lengths.extend([0] * fields)
-            return
-        impacts = terms_of_tool.impacts
-        self._terms.extend(impacts)
-        self._impacts.extend(impacts.values())
-        self._slots.extend(itertools.repeat(slot, len(impacts)))
-        self._tokens.extend(terms_of_tool.tokens)
-        self._lengths.extend(terms_of_tool.lengths)
-        if len(self._terms) >= _CHUNK:
-            self._sort()
-
-    def build(self, fields: int) -> _BasePostings:
-        self._sort()
-        counts = np.zeros(max(int(c.terms.max(initial=-1)) for c in self._chunks) + 1, np.int64)
-        for chunk in self._chunks:
-            counts[chunk.terms] += chunk.counts
-        starts = _starts(counts)
-        slots = np.empty(starts[-1], np.int32)
-        impacts = np.empty(starts[-1], np.float32)
-        filled = starts[:-1].copy()
-        while self._chunks:
-            # Chunks are in slot order, so the postings of each term are ascending.
-            chunk = self._chunks.pop(0)
-            shifts = filled[chunk.terms] - _starts(chunk.counts)[:-1]
-            targets = np.repeat(shifts, chunk.counts) + np.arange(len(chunk.slots))
-            slots[targets] = chunk.slots
-            impacts[targets] = chunk.impacts
-            filled[chunk.terms] += chunk.counts
-        lengths = np.asarray(self._lengths).reshape(-1, fields)
-        token_starts = _starts(lengths.sum(axis=1, dtype=np.int64))
-        tokens = np.asarray(self._tokens)
-        return _BasePostings(starts.data, slots, impacts, token_starts, tokens, lengths)
-
-    def _sort(self) -> None:
-        terms = np.asarray(self._terms)
-        order = np.argsort(terms, kind="stable")
-        distinct, counts = np.unique(terms, return_counts=True)
-        slots, impacts = np.asarray(self._slots), np.asarray(self._impacts)
-        self._chunks.append(_SortedChunk(distinct, counts, slots[order], impacts[order]))
-        self._terms, self._slots, self._impacts = array("i"), array("i"), array("f")
+def _build_base(batches: list[AnalyzedTools]) -> _BasePostings:
+    """Return the postings of batches of consecutive slots."""
+    distinct = [np.unique_counts(batch.terms) for batch in batches]
+    counts = np.zeros(max(int(terms.max(initial=-1)) for terms, _ in distinct) + 1, np.int64)
+    for terms, counts_of_batch in distinct:
+        counts[terms] += counts_of_batch
+    starts = _starts(counts)
+    slots = np.empty(starts[-1], np.int32)
+    impacts = np.empty(starts[-1], np.float32)
+    filled = starts[:-1].copy()
+    first_slot = 0
+    for batch, (terms, counts_of_batch) in zip(batches, distinct, strict=True):
+        # Batches are in slot order, so the postings of each term are ascending.
+        shifts = filled[terms] - _starts(counts_of_batch)[:-1]
+        targets = np.repeat(shifts, counts_of_batch) + np.arange(len(batch.terms))
+        slots[targets] = batch.tools + first_slot
+        impacts[targets] = batch.impacts
+        filled[terms] += counts_of_batch
+        first_slot += len(batch.lengths)
+    lengths = np.concatenate([batch.lengths for batch in batches]).astype(np.uint16)
+    token_starts = _starts(lengths.sum(axis=1, dtype=np.int64))
+    tokens = np.concatenate([batch.tokens for batch in batches])
+    return _BasePostings(starts.data, slots, impacts, token_starts, tokens, lengths)

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolcrib.core.catalog import Catalog
-from toolcrib.core.tool import Tool
+from toolcrib.search.lexical.analysis import ToolAnalyzer
 from toolcrib.search.lexical.boolean import LeafMatch, evaluate_query
-from toolcrib.search.lexical.fields import GAP, TOOL_FIELDS, FieldConfig
-from toolcrib.search.lexical.postings import EMPTY_POSTING, Posting, Postings, ToolTerms
+from toolcrib.search.lexical.fields import TOOL_FIELDS, FieldConfig
+from toolcrib.search.lexical.postings import EMPTY_POSTING, Posting, Postings, split_by_tool
 from toolcrib.search.lexical.terms import MAX_CORRECTED_WORDS, QueryTerm, TermAnalyzer, TermKey, TermSequence
 from toolcrib.search.lexical.vocabulary import Vocabulary
 from toolcrib.search.query import expression
@@ -34,7 +34,6 @@ CONFIDENT_SCORE: Final = 0.1
 # The saturation parameter of BM25: how soon further occurrences of a term stop counting.
 K1: Final = 1.2
 
-_GAP_TOKEN: Final = -1
 # How clearly a tool belongs to a service that one of these fields mentions.
 _MENTION_RATINGS: Final = {
     "name": 1.0,
@@ -70,33 +69,15 @@ class LexicalRanker:
     def fit(self, catalog: Catalog) -> LexicalIndex:
         """Return an index of a catalog."""
         vocabulary = Vocabulary()
-        analyzed = (
-            None if tool is None else self.analyze_tool(tool, vocabulary)
-            for tool in map(catalog.tool_at, range(catalog.slot_count))
-        )
-        postings = Postings.fit(analyzed, len(self.field_config.fields))
+        tools = map(catalog.tool_at, range(catalog.slot_count))
+        batches = self.build_analyzer(vocabulary).analyze_batches(tools)
+        postings = Postings.fit(batches, span=catalog.slot_count, count=len(catalog))
         analyzer = TermAnalyzer(self.field_config, vocabulary, postings)
         return LexicalIndex(self, catalog, postings, analyzer, len(vocabulary))
 
-    def analyze_tool(self, tool: Tool, vocabulary: Vocabulary) -> ToolTerms:
-        """Return the terms of a tool with their impacts, which do not depend on other tools."""
-        counts: dict[int, float] = {}
-        tokens: list[int] = []
-        lengths: list[int] = []
-        number = vocabulary.get_or_add
-        for field, terms in zip(self.field_config.fields, self.field_config.analyze(tool), strict=True):
-            lengths.append(len(terms))
-            weight = field.occurrence_weight(len(terms))
-            for term in terms:
-                if term == GAP:
-                    tokens.append(_GAP_TOKEN)
-                    continue
-                token = number(term)
-                tokens.append(token)
-                counts[token] = counts.get(token, 0.0) + weight
-        k1 = self.k1
-        impacts = {token: count / (k1 + count) for token, count in counts.items()}
-        return ToolTerms(impacts, tokens, lengths)
+    def build_analyzer(self, vocabulary: Vocabulary) -> ToolAnalyzer:
+        """Return an analyzer of tools."""
+        return ToolAnalyzer(self.field_config, vocabulary, self.k1)
 
 
 class SlotScores(NamedTuple):
@@ -232,9 +213,11 @@ class LexicalIndex:
         vocabulary = self._analyzer.vocabulary
         if slots is None or len(vocabulary) > 2 * self._fitted_terms + _MAX_STALE_TERMS:
             return self._ranker.fit(catalog)
+        tools = list(map(catalog.tool_at, slots))
+        analyzed = self._ranker.build_analyzer(vocabulary).analyze(tools)
         changes = {
-            slot: None if tool is None else self._ranker.analyze_tool(tool, vocabulary)
-            for slot, tool in zip(slots, map(catalog.tool_at, slots), strict=True)
+            slot: None if tool is None else terms
+            for slot, tool, terms in zip(slots, tools, split_by_tool(analyzed), strict=True)
         }
         postings = self._postings.with_changes(changes, span=catalog.slot_count, count=len(catalog))
         analyzer = TermAnalyzer(self._ranker.field_config, vocabulary, postings)
