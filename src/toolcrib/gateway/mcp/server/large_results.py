@@ -27,7 +27,7 @@ from toolcrib.gateway.mcp.results.preview import describe_size, render_preview
 from toolcrib.gateway.mcp.results.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadRequest, read_document
 from toolcrib.gateway.mcp.results.shortening import cut_value
 from toolcrib.gateway.mcp.server.client import ConnectedClient
-from toolcrib.gateway.mcp.server.meta_tools import MAX_SIZE_META_KEY, text_result
+from toolcrib.gateway.mcp.server.meta_tools import ITEM_KINDS, MAX_SIZE_META_KEY, text_result
 from toolcrib.hub.directory import DirectoryEntry, exceeds_size
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView
@@ -159,13 +159,18 @@ class LargeResults:
         except InvalidStore as error:
             return text_result(str(error), is_error=True)
         is_result = stored is not None and handle.startswith(HANDLE_PREFIX)
-        if stored is None or not is_result or not (stored.tool in view.entries or stored.tool == prompts.CODE_NAME):
+        if stored is None or not is_result or not _may_read(stored.tool, view):
             return text_result(prompts.UNKNOWN_HANDLE.format(handle=handle[:80]), is_error=True)
         self._hub.add_counts(result_reads=1)
         try:
             return text_result(read_document(ResultDocument(stored.text), request, self._settings.read_tokens))
         except (InvalidQuery, SearchTimeout) as error:
             return text_result(str(error), is_error=True)
+
+
+def _may_read(tool: str, view: AccessView) -> bool:
+    """Return whether a caller may still read the results of a tool, of a script, or of a skill, prompt or resource."""
+    return tool in view.entries or tool == prompts.CODE_NAME or tool.partition(":")[0] in ITEM_KINDS
 
 
 def _visible_parts(result: Mapping[str, Any]) -> list[Any]:

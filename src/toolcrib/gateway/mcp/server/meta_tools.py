@@ -26,6 +26,9 @@ _RISK_ANNOTATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 _STRING: Final = {"type": "string"}
 DETAILS: Final[tuple[Detail, ...]] = ("names", "summary", "schema")
 SUMMARY_CHARS: Final = 200
+# What a search can find besides tools.
+ITEM_KINDS: Final = ("skill", "prompt", "resource")
+SEARCH_KINDS: Final = ("tool", *ITEM_KINDS)
 MAX_NAMED_SERVERS: Final = 40
 MAX_NAMED_TOOLS: Final = 5
 MAX_NOTES: Final = 5
@@ -73,6 +76,7 @@ def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: b
                 "detail": {**_STRING, "enum": list(DETAILS), "description": prompts.GATEWAY_DETAIL},
                 "server": {**_STRING, "description": prompts.GATEWAY_SERVER},
                 "read_only": {"type": "boolean", "description": prompts.GATEWAY_READ_ONLY},
+                "kind": {**_STRING, "enum": list(SEARCH_KINDS), "description": prompts.GATEWAY_KIND},
             },
             "required": ["query"],
         },

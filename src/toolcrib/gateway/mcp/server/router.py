@@ -35,6 +35,7 @@ from toolcrib.errors import QuotaExceeded, RequestFailed, UnknownProfile
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.server.activity import ActivityRecorder
 from toolcrib.gateway.mcp.server.client import TASKS_EXTENSION, ConnectedClient, get_session_state
+from toolcrib.gateway.mcp.server.item_search import ItemSearch
 from toolcrib.gateway.mcp.server.passthrough import Passthrough
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
@@ -98,8 +99,9 @@ class McpRouter:
         # Connections with a handshake, by id.
         self.connections: dict[int, Connection] = {}
         self.bridge = ServerRequestBridge(self.pool)
-        self.tool_handlers = ToolHandlers(hub, self.pool, self.bridge, self.activity.record_response)
         self.passthrough = passthrough = Passthrough(self.pool, hub, self.bridge)
+        items = ItemSearch(hub, self.pool, passthrough)
+        self.tool_handlers = ToolHandlers(hub, self.pool, self.bridge, self.activity.record_response, items)
         self._handlers: dict[str, Handler] = {
             "tools/list": self.tool_handlers.list_tools,
             "tools/call": self.tool_handlers.call_tool,
@@ -136,6 +138,8 @@ class McpRouter:
 
     async def forward_notification(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
         """Forward a server's notification to all clients that may use the server."""
+        if method in _LIST_CHANGES:
+            self.tool_handlers.items.forget()
 
         def may_receive(profile: str | None) -> bool:
             try:

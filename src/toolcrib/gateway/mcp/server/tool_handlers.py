@@ -15,11 +15,14 @@ from toolcrib.config.settings import Detail, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
 from toolcrib.core.stubs import render_stub
+from toolcrib.core.tool import Tool
 from toolcrib.errors import RequestFailed, ToolcribError
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.code_mode import CodeMode, RecordCall
+from toolcrib.gateway.mcp.server.item_search import ItemSearch, is_item_name, split_kind
 from toolcrib.gateway.mcp.server.meta_tools import (
     DETAILS,
+    ITEM_KINDS,
     FoundTool,
     build_call_tools,
     build_code_tools,
@@ -59,13 +62,16 @@ _log = logging.getLogger(__name__)
 class ToolHandlers:
     """Lists, searches, describes and calls the tools that a client may use."""
 
-    def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge, record: RecordCall) -> None:
+    def __init__(
+        self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge, record: RecordCall, items: ItemSearch
+    ) -> None:
         self._hub = hub
         self._pool = pool
         self.quotas = ProfileQuotas()
         self._caller = ToolCaller(hub, pool, bridge, self.quotas)
         self.code_mode = CodeMode(hub, self._caller, record)
         self.tasks = self._caller.tasks
+        self.items = items
 
     @property
     def _settings(self) -> ToolSearchConfig:
@@ -132,7 +138,7 @@ class ToolHandlers:
             if name == mcproxy.SEARCH_TOOL_NAME:
                 return await self.search_dynamic(client, view, mode, arguments["query"])
             if name == prompts.SEARCH_NAME:
-                return await self.search(view, arguments)
+                return await self.search(client, view, arguments)
         except ToolcribError as error:
             return text_result(str(error), is_error=True)
         if name == prompts.DESCRIBE_NAME:
@@ -148,6 +154,8 @@ class ToolHandlers:
             if isinstance(name, str) and name in GATEWAY_TOOL_NAMES:
                 text = prompts.CALL_DIRECTLY.format(name=name, call=call_name)
                 return text_result(text, is_error=True)
+            if is_item_name(name) and name not in view.entries:
+                return await self._open_item(client, view, name, params["arguments"])
             if refusal := self._check_call_tool(view, call_name, str(name)):
                 return refusal
             return await self._caller.call(client, view, mode, params, is_listed=False)
@@ -169,13 +177,31 @@ class ToolHandlers:
         """Return the call tool for a tool, or an empty string if there is only one."""
         return "" if self._settings.call_tools == "single" else prompts.RISK_CALL_NAMES[entry.risk]
 
-    async def search(self, view: AccessView, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    async def _open_item(
+        self, client: ConnectedClient, view: AccessView, name: str, arguments: object
+    ) -> dict[str, Any]:
+        """Return the content of a skill, prompt or resource."""
+        with self.quotas.track_call(view.profile):
+            result = await self.items.open(client, name, arguments if isinstance(arguments, Mapping) else {})
+        self.quotas.add_result(view.profile, result)
+        entry = DirectoryEntry("", name, {}, Tool(name))
+        return await self._caller.large_results.limit_result(client, entry, result, has_schema=False)
+
+    @property
+    def _read_call_name(self) -> str:
+        return prompts.CALL_NAME if self._settings.call_tools == "single" else prompts.RISK_CALL_NAMES["read"]
+
+    async def search(self, client: ConnectedClient, view: AccessView, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of `search_tools`."""
         query = arguments.get("query")
         if not isinstance(query, str):
             # A tool result, because the model may not see a protocol error.
             return text_result(prompts.QUERY_MISSING, is_error=True)
+        query, kind = split_kind(query, arguments.get("kind"))
         limit = _clamp_limit(arguments.get("limit"))
+        if kind in ITEM_KINDS:
+            self._hub.add_counts(searches=1)
+            return await self.items.answer(client, query, kind, limit, self._read_call_name)
         requested = arguments.get("detail")
         detail: Detail = requested if requested in DETAILS else self._settings.detail
         where = Where(
@@ -204,6 +230,8 @@ class ToolHandlers:
             unfiltered = await self._run_search(view, query, limit, replace(where, read_only=False))
             if hidden := sum(not hit.tool.read_only for hit in unfiltered):
                 notes.append(prompts.NOT_READ_ONLY.format(count=format_tool_count(hidden)))
+        best_score = found[0].score if is_match else 0.0
+        notes += await self.items.render_hint(client, query, best_score, self._read_call_name)
         notes += self.render_search_notes(view, [tool.entry for tool in found], is_match)
         self._hub.add_counts(searches=1)
         text = "\n\n".join(["\n".join([heading, *rendered.lines]), *notes])
