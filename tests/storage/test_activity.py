@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import open_connection
 from toolcrib.storage import access, open_store, time_series
-from toolcrib.storage.access import KeyUsage, StoredKey
+from toolcrib.storage.access import KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.store import Store
 from toolcrib.storage.time_series import SeriesAmount
@@ -155,6 +156,10 @@ def test_keys_are_stored_and_deleted(store: Store, monkeypatch: pytest.MonkeyPat
     team = StoredKey("k2", "b" * 64, "team", "readers", 2.0)
     store.put_key(team)
     store.put_key(laptop)
+    assert store.list_keys() == [laptop, team]
+    budget = KeyBudget(tokens_per_day=10**12, requests_per_day=0)
+    assert store.set_key_budget("k2", budget) and not store.set_key_budget("k3", budget)
+    team = replace(team, budget=budget)
     assert store.list_keys() == [laptop, team]
     store.add_key_usage([KeyUsage("a" * 64, 3, 10.0), KeyUsage("c" * 64, 1, 5.0)])
     store.add_key_usage([KeyUsage("a" * 64, 1, 9.0)])

@@ -14,7 +14,7 @@ from toolcrib.config.settings import ApiKey
 from toolcrib.errors import InvalidConfig, InvalidStore, RequestFailed
 from toolcrib.gateway.auth import Principal, check_bind_address
 from toolcrib.hub.hub import Hub
-from toolcrib.storage.access import KeyUsage, StoredKey
+from toolcrib.storage.access import UNLIMITED, KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.changes import Change
 
 MAX_KEY_NAME_CHARS: Final = 80
@@ -46,7 +46,16 @@ class KeyRing:
         """Return all keys. It is called for every request, so the result is kept until a key changes."""
         configured, stored = self._hub.config.auth.keys, self._stored
         if self._merged[0] is not configured or self._merged[1] is not stored:
-            created = (ApiKey(key.hash, key.profile, key.name) for key in stored)
+            created = (
+                ApiKey(
+                    key.hash,
+                    key.profile,
+                    key.name,
+                    tokens_per_day=key.budget.tokens_per_day,
+                    requests_per_day=key.budget.requests_per_day,
+                )
+                for key in stored
+            )
             self._merged = (configured, stored, (*configured, *created))
         return self._merged[2]
 
@@ -78,7 +87,7 @@ class KeyRing:
         if any(change.topic == "keys" for change in changes):
             self._refresh()
 
-    def create_key(self, name: str, profile: str | None, created_by: str) -> CreatedKey:
+    def create_key(self, name: str, profile: str | None, created_by: str, budget: KeyBudget = UNLIMITED) -> CreatedKey:
         """Create a key and store its hash."""
         name = name.strip()
         if not name or len(name) > MAX_KEY_NAME_CHARS or not name.isprintable():
@@ -88,10 +97,18 @@ class KeyRing:
         if profile is not None and profile not in self._hub.profiles:
             raise RequestFailed(f"there is no access profile {profile!r:.100}; create it first", param="profile")
         secret = f"{_PREFIX}{secrets.token_urlsafe(32)}"
-        key = StoredKey(secrets.token_hex(8), ApiKey.from_secret(secret).hash, name, profile, time.time(), created_by)
+        hash = ApiKey.from_secret(secret).hash
+        key = StoredKey(secrets.token_hex(8), hash, name, profile, time.time(), created_by, budget)
         self._hub.store.put_key(key)
         self._refresh()
         return CreatedKey(key, secret)
+
+    def set_budget(self, id: str, budget: KeyBudget) -> StoredKey:
+        """Replace the budget of a key, from the next request on."""
+        if not self._hub.store.set_key_budget(id, budget):
+            raise RequestFailed("there is no such key; keys in toolcrib.json are changed there", 404)
+        self._refresh()
+        return next(key for key in self._stored if key.id == id)
 
     def revoke_key(self, id: str) -> StoredKey:
         """Delete a key. Requests with it are refused from now on, and its streams end."""
@@ -120,6 +137,8 @@ class KeyRing:
                     "created_by": created.created_by if created else "toolcrib.json",
                     "last_used": used.last_used if used else None,
                     "requests": used.requests if used else 0,
+                    "tokens_per_day": key.tokens_per_day,
+                    "requests_per_day": key.requests_per_day,
                 }
             )
         return rows

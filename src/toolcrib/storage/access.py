@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Final
 
 from toolcrib.errors import InvalidStore
@@ -21,6 +21,17 @@ _ADD_USE: Final = (
 
 
 @dataclass(frozen=True, slots=True)
+class KeyBudget:
+    """What a key may use on a day in UTC for requests to LLMs; None is no limit."""
+
+    tokens_per_day: int | None = None
+    requests_per_day: int | None = None
+
+
+UNLIMITED: Final = KeyBudget()
+
+
+@dataclass(frozen=True, slots=True)
 class StoredKey:
     """An API key that was created at run time. Only its SHA-256 in hexadecimal is kept."""
 
@@ -30,6 +41,7 @@ class StoredKey:
     profile: str | None
     created_at: float
     created_by: str = ""
+    budget: KeyBudget = UNLIMITED
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +58,26 @@ def write_key(connection: SqlConnection, key: StoredKey) -> None:
     if connection.execute("SELECT count(*) FROM api_keys").fetchone()[0] >= MAX_STORED_KEYS:
         raise InvalidStore(f"there are {MAX_STORED_KEYS:,} keys, which is the limit; revoke one first")
     connection.execute(
-        "INSERT INTO api_keys (id, hash, name, profile, created_at, created_by) VALUES (?, ?, ?, ?, ?, ?)",
-        (key.id, key.hash, key.name, key.profile, key.created_at, key.created_by),
+        "INSERT INTO api_keys (id, hash, name, profile, created_at, created_by, tokens_per_day, requests_per_day) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (key.id, key.hash, key.name, key.profile, key.created_at, key.created_by, *astuple(key.budget)),
     )
 
 
 def read_keys(connection: SqlConnection) -> list[StoredKey]:
     """Return all keys, the oldest first."""
-    query = "SELECT id, hash, name, profile, created_at, created_by FROM api_keys ORDER BY created_at, id"
-    return [StoredKey(*row) for row in connection.execute(query)]
+    query = (
+        "SELECT id, hash, name, profile, created_at, created_by, tokens_per_day, requests_per_day FROM api_keys "
+        "ORDER BY created_at, id"
+    )
+    rows = connection.execute(query)
+    return [replace(StoredKey(*row[:-2]), budget=KeyBudget(*row[-2:])) for row in rows]
+
+
+def update_key_budget(connection: SqlConnection, id: str, budget: KeyBudget) -> bool:
+    """Replace the budget of a key; return whether the key exists."""
+    query = "UPDATE api_keys SET tokens_per_day = ?, requests_per_day = ? WHERE id = ?"
+    return connection.execute(query, (*astuple(budget), id)).rowcount > 0
 
 
 def delete_key(connection: SqlConnection, id: str) -> bool:

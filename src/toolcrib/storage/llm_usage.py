@@ -42,6 +42,26 @@ class LlmUsage:
     saved_tokens: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class KeyTotals:
+    """The requests and tokens of an API key, in and out, over some rows."""
+
+    requests: int = 0
+    tokens: int = 0
+
+    def __add__(self, other: KeyTotals) -> KeyTotals:
+        return KeyTotals(self.requests + other.requests, self.tokens + other.tokens)
+
+
+def sum_by_key(rows: Iterable[LlmUsage]) -> dict[str, KeyTotals]:
+    """Return the totals of each key."""
+    totals: dict[str, KeyTotals] = {}
+    for row in rows:
+        used = KeyTotals(row.requests, row.input_tokens + row.output_tokens)
+        totals[row.key] = totals.get(row.key, KeyTotals()) + used
+    return totals
+
+
 def add_usage(connection: SqlConnection, rows: Iterable[LlmUsage]) -> None:
     """Add amounts to the rows of the table."""
     connection.executemany(_ADD, sorted(map(_to_row, rows)))

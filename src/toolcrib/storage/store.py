@@ -18,7 +18,7 @@ from toolcrib.storage import (
     time_series,
     tool_usage,
 )
-from toolcrib.storage.access import KeyUsage, StoredKey
+from toolcrib.storage.access import KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.changes import Change, RecordedChange
 from toolcrib.storage.definitions import DefinitionVersion, SavedQuery
@@ -251,6 +251,16 @@ class Store:
     def list_keys(self) -> list[StoredKey]:
         """Return the stored API keys, the oldest first."""
         return self._database.run(access.read_keys)
+
+    def set_key_budget(self, id: str, budget: KeyBudget) -> bool:
+        """Replace the budget of an API key; return whether the key exists."""
+
+        def write(connection: SqlConnection) -> bool:
+            exists = access.update_key_budget(connection, id, budget)
+            changes.record_change(connection, "keys")
+            return exists
+
+        return self._database.write(write, durable=True, lock="keys")
 
     def delete_key(self, id: str) -> bool:
         """Delete an API key; return whether it existed."""

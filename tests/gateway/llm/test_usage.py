@@ -89,7 +89,7 @@ class WithPrincipal(Starlette):
     """An application whose requests come from the key `ann`."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        scope.setdefault("state", {})["principal"] = Principal("ann")
+        scope.setdefault("state", {})["principal"] = Principal("ann", key_hash="x")
         await super().__call__(scope, receive, send)
 
 
@@ -190,8 +190,8 @@ def test_usage_of_earlier_runs_counts_for_the_budget_of_today_only() -> None:
     meter.flush()
     store.add_llm_usage([LlmUsage("2020-01-01", "bob", "m", 1, 1000, 1000)])
     restarted = UsageMeter(store)
-    restarted.check_budget(ApiKey("x", name="ann", tokens_per_day=16))
-    restarted.check_budget(ApiKey("x", name="bob", tokens_per_day=1))
+    restarted.check_budget("ann", ApiKey("x", tokens_per_day=16))
+    restarted.check_budget("bob", ApiKey("x", tokens_per_day=1))
     with pytest.raises(Exception, match="15 of its 15 tokens"):
-        restarted.check_budget(ApiKey("x", name="ann", tokens_per_day=15))
+        restarted.check_budget("ann", ApiKey("x", tokens_per_day=15))
     store.close()

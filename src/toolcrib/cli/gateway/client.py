@@ -82,10 +82,20 @@ class GatewayClient:
         """Send a JSON object to a path and return the JSON object of the answer."""
         return self._send(f"{self.base_url}{path}", json.dumps(body).encode(), timeout_seconds)
 
-    def _send(self, url: str, body: bytes | None, timeout_seconds: float) -> dict[str, Any]:
+    def put_json(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Replace what is at a path by a JSON object and return the JSON object of the answer."""
+        return self._send(f"{self.base_url}{path}", json.dumps(body).encode(), 0, "PUT")
+
+    def delete(self, path: str) -> dict[str, Any]:
+        """Delete what is at a path and return the JSON object of the answer."""
+        return self._send(f"{self.base_url}{path}", None, 0, "DELETE")
+
+    def _send(self, url: str, body: bytes | None, timeout_seconds: float, method: str = "") -> dict[str, Any]:
         timeout_seconds = timeout_seconds or TIMEOUT_SECONDS
+        request = self._request(url, body)
+        request.method = method or request.get_method()
         try:
-            with self._opener().open(self._request(url, body), timeout=timeout_seconds) as response:
+            with self._opener().open(request, timeout=timeout_seconds) as response:
                 document = json.loads(response.read(_MAX_RESPONSE_BYTES))
         except urllib.error.HTTPError as error:
             raise self._describe_refusal(url, error) from None

@@ -210,13 +210,13 @@ class LlmGateway:
         }
 
     def _find_key(self, exchange: HttpExchange) -> ApiKey | None:
-        name = getattr(exchange.principal, "name", "")
-        return next((key for key in self._get_keys() if key.name == name), None)
+        hash = getattr(exchange.principal, "key_hash", "")
+        return next((key for key in self._get_keys() if key.hash == hash), None) if hash else None
 
     def check_budget(self, exchange: HttpExchange) -> None:
         """Refuse a request if its key has used the requests or tokens of today."""
         if key := self._find_key(exchange):
-            self._meter.check_budget(key)
+            self._meter.check_budget(exchange.principal.name, key)
 
     @contextmanager
     def measure_request(self, request: LlmRequest, headers: ResponseHeaders) -> Iterator[RequestMeasurement]:

@@ -6,8 +6,9 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from threading import Lock
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -15,7 +16,7 @@ from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.config.settings import ApiKey
 from toolcrib.errors import InvalidStore, RequestFailed
 from toolcrib.gateway.llm.json_body import parse_upstream_body
-from toolcrib.storage.llm_usage import LlmUsage
+from toolcrib.storage.llm_usage import KeyTotals, LlmUsage, sum_by_key
 
 MAX_NAME_CHARS: Final = 200
 # Rows that are not written yet; further names of models count as one.
@@ -26,6 +27,7 @@ READ_SECONDS: Final = 5.0
 
 _OTHER: Final = "other"
 _CHARS_PER_TOKEN: Final = 4
+_DAY_SECONDS: Final = 86_400
 # A usage that is null is not worth parsing an event for.
 _USAGE: Final = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{')
 _DATA: Final = b"data:"
@@ -119,14 +121,6 @@ class BudgetExceeded(RequestFailed):
         self.retry_after_seconds = retry_after_seconds
 
 
-@dataclass(frozen=True, slots=True)
-class KeyTotals:
-    """What a key has used today, in all processes that share the store."""
-
-    requests: int = 0
-    tokens: int = 0
-
-
 class UsageMeter:
     """Adds up the usage, writes it to a store on `flush`, and checks the budgets of keys. Thread-safe."""
 
@@ -135,26 +129,25 @@ class UsageMeter:
         self._on_record = on_record
         self._lock = Lock()
         self._unwritten: dict[tuple[str, str, str], LlmUsage] = {}
-        self._today = _format_day(_now())
+        self._today = get_today()
         self._stored_totals: dict[str, KeyTotals] = {}
         self._next_read = 0.0
         self._read_totals()
 
     def record(self, key: str, model: str, counts: TokenCounts, saved_tokens: int = 0) -> None:
         """Add a request."""
-        day = _format_day(_now())
-        usage = LlmUsage(day, _clean(key), _clean(model), 1, *counts, max(0, saved_tokens))
+        usage = LlmUsage(get_today(), _clean(key), _clean(model), 1, *counts, max(0, saved_tokens))
         with self._lock:
             self._add(usage)
         if self._on_record is not None:
             self._on_record(usage)
 
-    def check_budget(self, key: ApiKey) -> None:
-        """Raise `BudgetExceeded` if a key has used the requests or tokens of a day."""
+    def check_budget(self, name: str, key: ApiKey) -> None:
+        """Raise `BudgetExceeded` if the key of a client has used the requests or tokens of a day."""
         if key.requests_per_day is None and key.tokens_per_day is None:
             return
-        now = _now()
-        totals = self._get_totals(_clean(key.name), _format_day(now))
+        now = datetime.now(UTC)
+        totals = self._get_totals(_clean(name))
         for used, budget, what in (
             (totals.requests, key.requests_per_day, "requests"),
             (totals.tokens, key.tokens_per_day, "tokens"),
@@ -163,7 +156,7 @@ class UsageMeter:
                 midnight = (now + timedelta(days=1)).replace(hour=0, minute=0, second=0, microsecond=0)
                 seconds = int((midnight - now).total_seconds()) + 1
                 raise BudgetExceeded(
-                    f"the key {key.name!r} has used {used:,} of its {budget:,} {what} for today; its budget is "
+                    f"the key {name!r} has used {used:,} of its {budget:,} {what} for today; its budget is "
                     f"renewed at 00:00 UTC, in {seconds // 3600} h {seconds % 3600 // 60} min",
                     seconds,
                 )
@@ -193,21 +186,19 @@ class UsageMeter:
         place = (usage.day, usage.key, usage.model)
         self._unwritten[place] = _sum_rows(self._unwritten.get(place, LlmUsage(*place)), usage)
 
-    def _get_totals(self, key: str, day: str) -> KeyTotals:
+    def _get_totals(self, key: str) -> KeyTotals:
+        day = get_today()
         with self._lock:
             stored = self._stored_totals.get(key, KeyTotals()) if self._today == day else KeyTotals()
             rows = [row for row in self._unwritten.values() if (row.day, row.key) == (day, key)]
-        return _add_totals(stored, rows)
+        return stored + sum_by_key(rows).get(key, KeyTotals())
 
     def _read_totals(self) -> None:
         if self._store is None:
             return
         self._next_read = time.monotonic() + READ_SECONDS
-        today = _format_day(_now())
-        by_key: dict[str, list[LlmUsage]] = {}
-        for row in self._store.list_llm_usage(today):
-            by_key.setdefault(row.key, []).append(row)
-        totals = {key: _add_totals(KeyTotals(), rows) for key, rows in by_key.items()}
+        today = get_today()
+        totals = sum_by_key(self._store.list_llm_usage(today))
         with self._lock:
             self._today, self._stored_totals = today, totals
 
@@ -225,21 +216,16 @@ def _sum_rows(left: LlmUsage, right: LlmUsage) -> LlmUsage:
     )
 
 
-def _add_totals(totals: KeyTotals, rows: Iterable[LlmUsage]) -> KeyTotals:
-    for row in rows:
-        tokens = totals.tokens + row.input_tokens + row.output_tokens
-        totals = KeyTotals(totals.requests + row.requests, tokens)
-    return totals
-
-
 def _clean(name: str) -> str:
     """Return a name that is short and can be stored."""
     return name[:MAX_NAME_CHARS].encode("utf-8", "replace").decode().replace("\0", "?")
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)
+def get_today() -> str:
+    """Return the current day in UTC, such as `2026-11-17`."""
+    return _format_day(int(time.time()) // _DAY_SECONDS)
 
 
-def _format_day(at: datetime) -> str:
-    return at.strftime("%Y-%m-%d")
+@lru_cache(maxsize=4)
+def _format_day(number: int) -> str:
+    return f"{datetime.fromtimestamp(number * _DAY_SECONDS, UTC):%Y-%m-%d}"

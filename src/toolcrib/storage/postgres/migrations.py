@@ -68,7 +68,9 @@ _VERSION_1: Final = (
     "created_at DOUBLE PRECISION NOT NULL)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1,)
+_VERSION_2: Final = ("ALTER TABLE api_keys ADD COLUMN tokens_per_day BIGINT, ADD COLUMN requests_per_day BIGINT",)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2)
 
 
 def migrate_database(connection: Connection[Any], migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:

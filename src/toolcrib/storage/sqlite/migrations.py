@@ -76,6 +76,11 @@ _VERSION_8: Final = (
     "CREATE INDEX changes_by_number ON changes (number)",
 )
 
+_VERSION_9: Final = (
+    "ALTER TABLE api_keys ADD COLUMN tokens_per_day INTEGER",
+    "ALTER TABLE api_keys ADD COLUMN requests_per_day INTEGER",
+)
+
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_1,
     _VERSION_2,
@@ -85,4 +90,5 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_6,
     _VERSION_7,
     _VERSION_8,
+    _VERSION_9,
 )

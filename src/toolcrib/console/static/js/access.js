@@ -1,6 +1,6 @@
 // Access: API keys and access profiles, and what each sees.
 
-import { get, post, remove, runAction, toast } from "./api.js";
+import { get, post, put, remove, runAction, toast } from "./api.js";
 import { codeBlock } from "./copy.js";
 import { confirm, openDialog } from "./dialog.js";
 import { fill, find, formatCompact, formatNumber, h, plural, state, timeAgo } from "./dom.js";
@@ -18,7 +18,7 @@ function keyTable() {
     { tabindex: "0", role: "region", "aria-label": "API keys" },
     h(
       "table",
-      h("thead", h("tr", h("th", "Name"), h("th", "Access"), h("th", "Created"), h("th", "Last used"), h("th.number", "Requests"), h("th", h("span.visually-hidden", "Actions")))),
+      h("thead", h("tr", h("th", "Name"), h("th", "Access"), h("th", "Created"), h("th", "Last used"), h("th.number", "Requests"), h("th", "LLM use today"), h("th", h("span.visually-hidden", "Actions")))),
       h(
         "tbody",
         keys.map((key) =>
@@ -29,12 +29,54 @@ function keyTable() {
             h("td.muted", key.created_at ? [timeAgo(key.created_at), key.created_by ? ` by ${key.created_by}` : ""] : key.created_by),
             h("td", timeAgo(key.last_used)),
             h("td.number", formatNumber(key.requests)),
-            h("td.number", key.id ? h("button.button.small.danger", { type: "button", onclick: (event) => revoke(event.currentTarget, key) }, "Revoke") : h("span.muted", "in toolcrib.json")),
+            h("td", describeUse(key)),
+            h("td.number", key.id ? keyActions(key) : h("span.muted", "in toolcrib.json")),
           ),
         ),
       ),
     ),
   );
+}
+
+/** Return the tokens and requests of today, with their limits. */
+function describeUse(key) {
+  const part = (used, limit, unit) => `${formatCompact(used)}${limit === null ? "" : ` of ${formatCompact(limit)}`} ${unit}`;
+  const isOver = [["tokens_today", "tokens_per_day"], ["requests_today", "requests_per_day"]].some(([used, limit]) => key[limit] !== null && key[used] >= key[limit]);
+  return [
+    `${part(key.tokens_today, key.tokens_per_day, "tokens")}, ${part(key.requests_today, key.requests_per_day, "requests")} `,
+    isOver ? h("span.badge", { dataset: { kind: "warn" } }, "used up") : null,
+  ];
+}
+
+const keyActions = (key) =>
+  h(
+    "div.row",
+    h("button.button.small", { type: "button", "aria-label": `Change the budget of ${key.name}`, onclick: () => changeBudget(key) }, "Budget"),
+    h("button.button.small.danger", { type: "button", onclick: (event) => revoke(event.currentTarget, key) }, "Revoke"),
+  );
+
+/** Return the fields of a budget, and a function that reads them. */
+function budgetFields(key) {
+  const input = (id, value) => h("input", { id, type: "number", min: "0", step: "1", inputmode: "numeric", value: value ?? "" });
+  const tokens = input("key-tokens", key?.tokens_per_day);
+  const requests = input("key-requests", key?.requests_per_day);
+  const read = (control) => (control.value === "" ? null : Number(control.value));
+  return {
+    fields: [
+      field("LLM tokens a day", tokens, "In and out, on a day in UTC. Empty for no limit."),
+      field("LLM requests a day", requests, "Empty for no limit."),
+    ],
+    read: () => ({ tokensPerDay: read(tokens), requestsPerDay: read(requests) }),
+  };
+}
+
+function changeBudget(key) {
+  const budget = budgetFields(key);
+  openForm(`Budget of ${key.name}`, budget.fields, "Save", async () => {
+    await put(`/api/keys/${key.id}`, budget.read());
+    toast(`The budget of ${key.name} is changed.`);
+    return null;
+  });
 }
 
 function profileCard(profile) {
@@ -86,17 +128,19 @@ async function deleteProfile(button, profile) {
 function createKey() {
   const name = h("input", { id: "key-name", required: true, maxlength: "80", autocomplete: "off", dataset: { autofocus: "" } });
   const profile = h("select", { id: "key-profile" }, profiles.map((each) => h("option", { value: each.name }, each.name || "Full access")));
+  const budget = budgetFields();
   openForm(
     "Create a key",
     [
       field("Name", name, "For logs and the audit log, such as the person or the machine."),
       field("Access", profile, "What clients with this key may use."),
+      ...budget.fields,
       keys.length ? null : h("p.notice", { dataset: { kind: "warn" } }, "This is the first key. From then on every client needs a key, and this page logs in with the new one."),
     ],
     "Create",
     async () => {
       const isFirst = !keys.length;
-      const created = await post("/api/keys", { name: name.value, profile: profile.value || null });
+      const created = await post("/api/keys", { name: name.value, profile: profile.value || null, ...budget.read() });
       if (isFirst) await post("/api/login", { key: created.key });
       return () => showSecret(created, isFirst);
     },

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from toolcrib.config.fields import list_settings
@@ -13,8 +15,11 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.keys import KeyRing
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.hub.hub import Hub
+from toolcrib.storage.access import KeyBudget
+from toolcrib.storage.llm_usage import KeyTotals, sum_by_key
 
 MAX_SAMPLE_TOOLS: Final = 10
+MAX_BUDGET: Final = 10**12
 
 
 def add_access_routes(routes: ApiRoutes, hub: Hub, keys: KeyRing) -> None:
@@ -22,6 +27,7 @@ def add_access_routes(routes: ApiRoutes, hub: Hub, keys: KeyRing) -> None:
     api = _AccessApi(hub, keys)
     routes.add("GET", "/api/keys", api.list_keys, needs_full_access=True)
     routes.add("POST", "/api/keys", api.create_key, needs_full_access=True)
+    routes.add("PUT", "/api/keys/{id}", api.set_budget, needs_full_access=True)
     routes.add("DELETE", "/api/keys/{id}", api.revoke_key, needs_full_access=True)
     routes.add("GET", "/api/profiles", api.list_profiles, needs_full_access=True)
     routes.add("POST", "/api/profiles", api.create_profile, needs_full_access=True)
@@ -37,15 +43,27 @@ class _AccessApi:
 
     def list_keys(self, call: ApiCall) -> dict[str, Any]:
         self._keys.flush()
-        return {"keys": self._keys.describe_keys()}
+        # What each key has used today for requests to LLMs.
+        totals = sum_by_key(self._hub.store.list_llm_usage(f"{datetime.now(UTC):%Y-%m-%d}"))
+        rows = self._keys.describe_keys()
+        for row in rows:
+            used = totals.get(row["name"], KeyTotals())
+            row.update(tokens_today=used.tokens, requests_today=used.requests)
+        return {"keys": rows}
 
     def create_key(self, call: ApiCall) -> dict[str, Any]:
         name, profile = call.body.get("name"), call.body.get("profile")
         if not isinstance(name, str) or not (profile is None or isinstance(profile, str)):
             raise RequestFailed("`name` must be a string, and `profile` a string or null")
-        created = self._keys.create_key(name, profile or None, call.caller)
-        call.record_change("key", {"change": "created", "name": name, "profile": profile})
+        budget = _read_budget(call.body)
+        created = self._keys.create_key(name, profile or None, call.caller, budget)
+        call.record_change("key", {"change": "created", "name": name, "profile": profile, "budget": asdict(budget)})
         return {"id": created.key.id, "name": created.key.name, "profile": created.key.profile, "key": created.secret}
+
+    def set_budget(self, call: ApiCall) -> dict[str, Any]:
+        key = self._keys.set_budget(call.text("id"), _read_budget(call.body))
+        call.record_change("key", {"change": "changed the budget", "name": key.name, "budget": asdict(key.budget)})
+        return {"id": key.id, "name": key.name, **asdict(key.budget)}
 
     def revoke_key(self, call: ApiCall) -> dict[str, Any]:
         revoked = self._keys.revoke_key(call.text("id"))
@@ -101,6 +119,17 @@ class _AccessApi:
             "keys": [key.name for key in self._keys.get_keys() if (key.profile or "") == name],
             "records_content": call.router.audit.records_content(name or None),
         }
+
+
+def _read_budget(body: Mapping[str, Any]) -> KeyBudget:
+    """Return the budget in a request; a limit that is missing or null is none."""
+    limits = []
+    for name in ("tokensPerDay", "requestsPerDay"):
+        limit = body.get(name)
+        if limit is not None and (type(limit) is not int or not 0 <= limit <= MAX_BUDGET):
+            raise RequestFailed(f"`{name}` must be a number from 0 to {MAX_BUDGET:,}, or null for no limit", param=name)
+        limits.append(limit)
+    return KeyBudget(*limits)
 
 
 def _describe_settings(profile: AccessProfile) -> dict[str, Any]:
