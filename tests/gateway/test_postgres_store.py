@@ -103,3 +103,16 @@ def test_gateway_works_while_the_server_is_away_and_writes_everything_after(
             assert [key.name for key in store.list_keys()] == ["phone"]
             assert len(store.list_audit(AuditFilter(action="call"), 100)) == 21
         wait_until(lambda: gateway.request("/health", ADMIN).json["status"] == "ok")
+
+
+def test_doctor_checks_the_store(tmp_path: Path, postgres_url: str) -> None:
+    runner = CliRunner()
+    entry = {"mcpServers": {"office": server_entry("echo")}}
+    config = write_json(tmp_path / "toolcrib.json", {**entry, "store": postgres_url})
+    result = runner.invoke(toolcrib, ["doctor", "--config", str(config)])
+    assert result.exit_code == 0, result.output
+    write_json(config, {**entry, "store": "postgresql://me:s3cret@127.0.0.1:1/db"})
+    result = runner.invoke(toolcrib, ["doctor", "--config", str(config)])
+    assert result.exit_code == 1
+    assert "PostgreSQL cannot be reached" in result.output and "start it, or correct `store`" in result.output
+    assert "s3cret" not in result.output

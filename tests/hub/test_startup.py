@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.gateway.serving import wait_until
+from tests.support.postgres import PostgresServer
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.encoder.default import DEFAULT_ENCODER
-from toolcrib.hub.hub import build_manifest
+from toolcrib.errors import StoreUnavailable
+from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.hub.startup import VECTORS_SUFFIX, open_hub
+from toolcrib.storage import open_store
 
 SERVER = ServerConfig("shop", command="shop")
 TOOLS = [
@@ -41,6 +46,58 @@ def test_embeddings_are_kept_across_a_restart(tmp_path: Path, monkeypatch: pytes
     assert again.engine.warm_up() == 0
     assert again.engine.search("reimburse the buyer") == before
     again.close()
+
+
+def test_replicas_share_the_embeddings_in_postgresql(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = GatewayConfig(servers={"shop": SERVER}, store=postgres_url)
+    first = open_hub(config)
+    first.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    assert first.engine.warm_up() == 0
+    before = first.engine.search("reimburse the buyer")
+
+    def encode_again(texts: Any) -> Any:
+        raise AssertionError(f"encoded again: {texts}")
+
+    monkeypatch.setattr(DEFAULT_ENCODER, "embed_tools", encode_again)
+    second = open_hub(config)
+    assert second.engine.warm_up() == 0
+    assert second.engine.search("reimburse the buyer") == before
+    first.close()
+    second.close()
+
+
+def test_tools_are_encoded_while_postgresql_is_away(postgres_server: PostgresServer, postgres_url: str) -> None:
+    hub = open_hub(GatewayConfig(servers={"shop": SERVER}, store=postgres_url))
+    hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+    postgres_server.stop()
+    try:
+        assert hub.engine.search("reimburse the buyer").hits[0].tool.name == "refund"
+        changed = [{**TOOLS[0], "description": "Another text."}, TOOLS[1]]
+        # The server lists a changed tool, which is compared with the pins that were read last.
+        hub.update_server(SERVER, build_manifest(SERVER, changed, {}))
+        assert [entry.remote_name for entry in hub.directory] == ["ship"]
+        assert "cannot be stored" in hub.notices["store"]
+        hub.record_call("shop___ship", True, 0.1)
+    finally:
+        postgres_server.start()
+    wait_until(lambda: refresh(hub))
+    assert "store" not in hub.notices
+    assert list(hub.store.list_quarantined()["shop"]) == ["refund"]
+    hub.store.approve("shop")
+    assert hub.refresh()
+    assert [entry.remote_name for entry in hub.directory] == ["refund", "ship"]
+    hub.close()
+    with closing(open_store(postgres_url)) as store:
+        assert store.get_usage()["shop___ship"].calls == 1
+
+
+def refresh(hub: Hub) -> bool:
+    """Return whether the store could be read."""
+    try:
+        hub.refresh()
+    except StoreUnavailable:
+        return False
+    return True
 
 
 def test_damaged_embedding_cache_is_rebuilt(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -300,3 +300,25 @@ def test_owner_with_many_results_does_not_delete_those_of_others(store: Store, m
         )
     assert store.get_result("bob", "bob", now=9.0)
     assert [n for n in range(6) if store.get_result(f"{n}", "ann", now=9.0)] == [3, 4, 5]
+
+
+def test_vectors_are_read_in_bulk_and_the_oldest_are_deleted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    vectors = {number.to_bytes(16): bytes([number % 256]) * 8 for number in range(1200)}
+    store.put_vectors(vectors)
+    assert store.get_vectors([*vectors, b"unknown"]) == vectors
+    assert store.get_vectors([]) == {}
+    monkeypatch.setattr("toolcrib.storage.vectors.MAX_SHARED_VECTORS", 2)
+    monkeypatch.setattr("toolcrib.storage.store.VECTOR_PRUNE_INTERVAL", 0)
+    store.put_vectors({b"new": b"1", b"newer": b"2"})
+    assert store.get_vectors([*vectors, b"new", b"newer"]) == {b"new": b"1", b"newer": b"2"}
+    store.put_vectors({b"new": b"3"})
+    assert store.get_vectors([b"new"]) == {b"new": b"3"}
+
+
+def test_tokens_are_limited(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toolcrib.storage.oauth_tokens.MAX_STORED_TOKENS", 1)
+    store.put_token("one", b"a")
+    store.put_token("one", b"b")
+    with pytest.raises(InvalidStore, match="which is the limit"):
+        store.put_token("two", b"c")
+    assert store.list_tokens() == {"one": b"b"}

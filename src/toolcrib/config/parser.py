@@ -55,6 +55,7 @@ KNOWN_KEYS = (
     "models",
     "modelGateway",
     "store",
+    "tokenKeys",
     "auth",
     "safety",
     "http",
@@ -68,6 +69,7 @@ KNOWN_KEYS = (
 FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
 
 # Editors and apps have URL schemes of their own.
+_TOKEN_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,60}://[^/\s]{1,300}/?")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PROFILE_NAME_RULE = (
@@ -259,13 +261,17 @@ def _read_safety(section: ConfigSection) -> SafetyConfig:
 
 
 def _read_store(root: ConfigSection) -> dict[str, Any]:
-    members = {key: value for key, value in root.members.items() if key == "store"}
+    members = {key: value for key, value in root.members.items() if key in ("store", "tokenKeys")}
     settings = ConfigSection((), members, root.environment).read_settings(GatewayConfig)
     if "store" in settings:
         try:
             check_store_url(settings["store"])
         except InvalidConfig as error:
             raise InvalidSetting(("store",), str(error)) from error
+    for number, key in enumerate(settings.get("token_keys", ())):
+        if not _TOKEN_KEY.fullmatch(key):
+            reason = "must be 32 random bytes in Base64 for URLs; make one with: openssl rand -base64 32 | tr '+/' '-_'"
+            raise InvalidSetting(("tokenKeys", number), reason)
     return settings
 
 

@@ -427,6 +427,12 @@ class GatewayConfig:
     store: str = setting(
         "sqlite:///toolcrib.db", "The URL of the database: `sqlite:///…` or `postgresql://…`.", secret=True
     )
+    token_keys: tuple[str, ...] = setting(
+        (),
+        "Keys that encrypt the OAuth tokens of servers in the store. The first encrypts, all decrypt. Without keys, "
+        "tokens are in files next to a SQLite store.",
+        secret=True,
+    )
     auth: AuthConfig = AuthConfig()
     safety: SafetyConfig = SafetyConfig()
     http: HttpConfig = HttpConfig()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from toolcrib.config.settings import GatewayConfig
+from toolcrib.files.store_url import is_postgres_url
 
 _SQLITE_PREFIX: Final = "sqlite:///"
 _LOGS_SUFFIX: Final = ".logs"
@@ -21,13 +22,15 @@ def resolve_store_url(config: GatewayConfig) -> str:
 
 
 def resolve_token_folder(config: GatewayConfig) -> Path | None:
-    """Return the folder of OAuth tokens: next to the store file or the configuration file.
+    """Return the folder of OAuth tokens: next to the store file, or without one next to the configuration file.
 
-    None if the configuration has neither.
+    None if the configuration has neither, or if replicas share a database.
     """
     path = sqlite_path(resolve_store_url(config))
     if path is not None:
         return path.with_suffix(_TOKENS_SUFFIX)
+    if is_postgres_url(config.store):
+        return None
     return config.path.resolve().parent / f"toolcrib{_TOKENS_SUFFIX}" if config.path else None
 
 

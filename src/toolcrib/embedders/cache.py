@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from os import PathLike, fspath
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
@@ -44,6 +44,16 @@ _FILE_TYPE: Final = SqliteFileType(
     error_type=InvalidCacheFile,
     recovery_note="it is filled again",
 )
+
+
+class VectorSource(Protocol):
+    """Where vectors are stored between runs. Thread-safe."""
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the stored vectors by key."""
+
+    def put(self, vectors: Mapping[bytes, bytes]) -> None:
+        """Insert or replace vectors."""
 
 
 class VectorStore:
@@ -96,13 +106,19 @@ class VectorStore:
 class CachedEmbedder:
     """Caches the vectors of another embedder by a hash of the text.
 
-    `name` identifies the model; vectors are never shared between names. With a `path`, tool vectors
-    are also stored in that file, for the next start and for other processes. Query vectors stay in
+    `name` identifies the model; vectors are never shared between names. With a `path` or a `source`, tool
+    vectors are also stored there, for the next start and for other processes. Query vectors stay in
     memory, so a search never writes to disk.
     """
 
     def __init__(
-        self, embedder: Embedder, name: str, path: str | PathLike[str] | None = None, *, capacity: int = CAPACITY
+        self,
+        embedder: Embedder,
+        name: str,
+        path: str | PathLike[str] | None = None,
+        *,
+        source: VectorSource | None = None,
+        capacity: int = CAPACITY,
     ) -> None:
         if not 0 < len(name) <= MAX_NAME_CHARS:
             raise InvalidConfig(
@@ -121,7 +137,7 @@ class CachedEmbedder:
         # The width of all vectors, once there are some.
         self._widths: frozenset[int] = frozenset()
         self._lock = Lock()
-        self._store = None if path is None else VectorStore(path)
+        self._store = source if path is None else VectorStore(path)
         self._file_error: InvalidCacheFile | None = None
         self._damaged: set[bytes] = set()
 
@@ -148,11 +164,11 @@ class CachedEmbedder:
         return score_service_names(self._embedder, text, names)
 
     @property
-    def _usable_store(self) -> VectorStore | None:
+    def _usable_store(self) -> VectorSource | None:
         return None if self._file_error else self._store
 
     def _embed_texts(
-        self, side: str, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors], store: VectorStore | None
+        self, side: str, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors], store: VectorSource | None
     ) -> Vectors:
         keys = [_hash_text(self._name, side, text) for text in texts]
         texts_by_key = dict(zip(keys, texts, strict=True))
@@ -172,7 +188,7 @@ class CachedEmbedder:
         # New vectors are rounded like stored ones, so that a restart does not change any score.
         return self._stack_rows([unpack_vector(vectors[key]) for key in keys])
 
-    def _look_up(self, keys: Iterable[bytes], store: VectorStore | None) -> dict[bytes, bytes]:
+    def _look_up(self, keys: Iterable[bytes], store: VectorSource | None) -> dict[bytes, bytes]:
         """Return the intact vectors from memory and from the file."""
         keys = list(keys)
         with self._lock:
@@ -197,7 +213,7 @@ class CachedEmbedder:
             while len(self._recent) > self._capacity:
                 self._recent.popitem(last=False)
 
-    def _store_vectors(self, store: VectorStore | None, vectors: dict[bytes, bytes]) -> None:
+    def _store_vectors(self, store: VectorSource | None, vectors: dict[bytes, bytes]) -> None:
         if store and not self._file_error:
             try:
                 store.put(vectors)

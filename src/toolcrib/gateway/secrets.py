@@ -53,6 +53,7 @@ def collect_config_secrets(config: GatewayConfig) -> Iterator[str]:
     # Servers inherit these variables, and may print them.
     yield from collect_environment_secrets(os.environ)
     yield config.embedding.key
+    yield from config.token_keys
     for upstream in config.llm_gateway.upstreams:
         yield from upstream.api_keys
         yield from upstream.headers.values()

@@ -81,6 +81,8 @@ class Hub:
         # The last change of each server that this hub made itself, and the pins it read last.
         self._own_changes: dict[str, int] = {}
         self._known_pins: dict[str, dict[str, Pin]] = {}
+        # What servers listed while the store could not be written.
+        self._unstored: dict[str, tuple[ServerConfig, ServerManifest] | None] = {}
         # Called with the changes of other processes, after the hub has applied them.
         self.on_changes: list[Callable[[Sequence[Change]], None]] = []
         self._reported_events: set[tuple[str, SafetyEvent]] = set()
@@ -138,8 +140,11 @@ class Hub:
             if self.config.servers.get(server.name) != server:
                 # The server was reconfigured in the meantime; its successor lists for itself.
                 return False
+            self._unstored.pop(server.name, None)
             tools = self._build_server_tools(server, manifest)
             self._try_to_store(server.name, lambda: self.store.put_manifest(server.name, manifest))
+            if server.name in self._unstored:
+                self._unstored[server.name] = (server, manifest)
             self.forgotten_servers -= {server.name}
             changed = self._server_tools.get(server.name) != tools
             if changed:
@@ -154,12 +159,17 @@ class Hub:
             self._load_manifests()
 
     def refresh(self) -> bool:
-        """Apply what other processes changed in the store; return whether tools changed."""
+        """Apply what other processes changed in the store; return whether tools changed.
+
+        Tools that could not be stored before are stored.
+        """
         with self._update_lock:
             changes = self.store.list_changes(self._revision)
-            if not changes:
-                return False
             before = self._server_tools
+            for server, manifest in filter(None, list(self._unstored.values())):
+                self.update_server(server, manifest)
+            if not changes:
+                return before != self._server_tools
             if any(change.topic == "profiles" for change in changes):
                 self.refresh_profiles()
             servers = {change.subject for change in changes if self._is_foreign_change(change)}
@@ -310,6 +320,7 @@ class Hub:
                 # Raises an error that says what to do.
                 self.store.put_pins(server.name, review.pins)
             self._try_to_store(server.name, lambda: self.store.put_pins(server.name, review.pins))
+            self._known_pins[server.name] = {**pins, **{pin.tool: pin for pin in review.pins}}
         for event in review.events:
             self._report_event(server, event)
         return review
@@ -332,6 +343,7 @@ class Hub:
                 self._own_changes[server] = change.number
             self.notices.pop(_STORE_NOTICE, None)
         except InvalidStore as error:
+            self._unstored.setdefault(server, None)
             if _STORE_NOTICE not in self.notices:
                 _log.warning("the tools of servers cannot be stored: %s", error)
             self.notices[_STORE_NOTICE] = f"the tools of servers cannot be stored: {error}"

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from typing import Final, NamedTuple
 
 from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
 from toolcrib.config.store_paths import resolve_store_url, sqlite_path
@@ -14,7 +15,8 @@ from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
-from toolcrib.errors import InvalidCacheFile
+from toolcrib.errors import InvalidCacheFile, InvalidStore
+from toolcrib.files.store_url import is_postgres_url
 from toolcrib.hub.hub import Hub
 from toolcrib.safety.pinning import Pin
 from toolcrib.search.dense.index import DenseRanker
@@ -24,6 +26,7 @@ from toolcrib.search.hybrid.ranker import HybridRanker, build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage import open_store
+from toolcrib.storage.store import Store
 
 VECTORS_SUFFIX: Final = ".vectors.db"
 _log = logging.getLogger(__name__)
@@ -33,39 +36,69 @@ def open_hub(config: GatewayConfig) -> Hub:
     """Open the store of a configuration and return a hub over it."""
     url = resolve_store_url(config)
     store = open_store(url)
-    return Hub(config, store, _build_rankers(config.embedding, url))
+    return Hub(config, store, _build_rankers(config.embedding, url, store))
 
 
-def load_pins(config: GatewayConfig) -> dict[str, list[Pin]]:
-    """Return the pins of all configured servers; do not create a store that does not exist."""
+class KnownServers(NamedTuple):
+    """What a store has about the servers of a configuration: pins by server, and encrypted tokens."""
+
+    pins: Mapping[str, list[Pin]] = {}
+    tokens: Mapping[str, bytes] = {}
+
+
+def load_known_servers(config: GatewayConfig) -> KnownServers:
+    """Return what the store has about servers; do not create a file that does not exist."""
     url = resolve_store_url(config)
     path = sqlite_path(url)
-    if path is None or not path.is_file():
-        return {}
-    store = open_store(url)
-    try:
-        return {server: list(store.get_pins(server).values()) for server in config.servers}
-    finally:
-        store.close()
+    if not is_postgres_url(url) and (path is None or not path.is_file()):
+        return KnownServers()
+    with closing(open_store(url)) as store:
+        pins = {server: list(store.get_pins(server).values()) for server in config.servers}
+        return KnownServers(pins, store.list_tokens())
 
 
-def _build_rankers(embedding: EmbeddingConfig, url: str) -> Mapping[str, Ranker]:
-    """Return the rankers, with an embedding cache in a file next to the store.
+class SharedVectors:
+    """The vectors of a store, which all replicas use. While it is away, tools are encoded again."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def get(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the stored vectors by key."""
+        try:
+            return self._store.get_vectors(keys)
+        except InvalidStore as error:
+            _log.info("stored vectors cannot be read: %s", error)
+            return {}
+
+    def put(self, vectors: Mapping[bytes, bytes]) -> None:
+        """Insert or replace vectors."""
+        try:
+            self._store.put_vectors(vectors)
+        except InvalidStore as error:
+            _log.info("vectors cannot be stored: %s", error)
+
+
+def _build_rankers(embedding: EmbeddingConfig, url: str, store: Store) -> Mapping[str, Ranker]:
+    """Return the rankers, with an embedding cache in PostgreSQL, or in a file next to a SQLite store.
 
     A configured embedder replaces the default encoder, which stays as the fallback.
     """
     store_path = sqlite_path(url)
     path = store_path.with_suffix(VECTORS_SUFFIX) if store_path else None
+    source = SharedVectors(store) if is_postgres_url(url) else None
     hybrid = RANKERS["hybrid"]
-    if path is not None:
+    if path is not None or source is not None:
         try:
-            encoder = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, path)
+            encoder = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, path, source=source)
             hybrid = build_hybrid_ranker(encoder)
         except InvalidCacheFile as error:
             _log.warning("the embedding cache is disabled: %s", error)
             path = None
     if embedding.url:
-        embedder = CachedEmbedder(_build_embedder(embedding), _compute_embedder_identity(embedding), path)
+        embedder = CachedEmbedder(
+            _build_embedder(embedding), _compute_embedder_identity(embedding), path, source=source
+        )
         primary = HybridRanker(
             LexicalRanker(syntax="lenient"),
             DenseRanker(embedder),

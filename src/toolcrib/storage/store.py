@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -13,10 +14,12 @@ from toolcrib.storage import (
     definitions,
     llm_usage,
     manifests,
+    oauth_tokens,
     pins,
     results,
     time_series,
     tool_usage,
+    vectors,
 )
 from toolcrib.storage.access import KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
@@ -31,6 +34,7 @@ from toolcrib.storage.tool_usage import ToolUsageTotal
 
 # The usage table is pruned once per this many calls, so it can exceed its limit by that much.
 PRUNE_INTERVAL: Final = 256
+VECTOR_PRUNE_INTERVAL: Final = 10_000
 
 T = TypeVar("T")
 
@@ -46,6 +50,7 @@ class Store:
     def __init__(self, database: SqlDatabase) -> None:
         self._database = database
         self._calls_since_prune = PRUNE_INTERVAL
+        self._vectors_since_prune = VECTOR_PRUNE_INTERVAL
 
     @property
     def notice(self) -> str:
@@ -302,6 +307,44 @@ class Store:
             return existed
 
         return self._change(write, lock="profiles")
+
+    def put_token(self, name: str, body: bytes) -> None:
+        """Store an encrypted OAuth token in place of a previous one."""
+        self._database.write(lambda connection: oauth_tokens.write_token(connection, name, body), durable=True)
+
+    def list_tokens(self) -> dict[str, bytes]:
+        """Return all encrypted OAuth tokens by name."""
+        return self._database.run(oauth_tokens.read_tokens)
+
+    def get_token(self, name: str) -> bytes | None:
+        """Return an encrypted OAuth token."""
+        return self._database.run(lambda connection: oauth_tokens.read_tokens(connection, name)).get(name)
+
+    def delete_token(self, name: str) -> bool:
+        """Delete an OAuth token; return whether it existed."""
+        return self._database.write(lambda connection: oauth_tokens.delete_token(connection, name), durable=True)
+
+    def claim_token(self, name: str, now: float, until: float) -> bool:
+        """Claim the refresh of a token until a time; return False if another process has claimed it."""
+        return self._database.write(lambda connection: oauth_tokens.claim_token(connection, name, now, until))
+
+    def get_vectors(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
+        """Return the vectors that are stored for some keys."""
+        return self._database.run(lambda connection: vectors.read_vectors(connection, keys)) if keys else {}
+
+    def put_vectors(self, new: Mapping[bytes, bytes]) -> None:
+        """Store vectors, and delete the oldest over the limit."""
+        self._vectors_since_prune += len(new)
+        prune = self._vectors_since_prune > VECTOR_PRUNE_INTERVAL
+
+        def write(connection: SqlConnection) -> None:
+            vectors.write_vectors(connection, new, time.time())
+            if prune:
+                vectors.prune_vectors(connection)
+
+        self._database.write(write)
+        if prune:
+            self._vectors_since_prune = 0
 
     def close(self) -> None:
         """Close the store."""

@@ -7,7 +7,9 @@ import shutil
 import stat
 import sys
 from collections.abc import Collection, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +21,10 @@ from toolcrib.config.checks import ConfigFinding, check_config, find_plain_secre
 from toolcrib.config.fields import collect_required_variables
 from toolcrib.config.loader import parse_document, read_document, require_config_path
 from toolcrib.config.settings import GatewayConfig
-from toolcrib.errors import InvalidConfig
+from toolcrib.config.store_paths import resolve_store_url
+from toolcrib.errors import InvalidConfig, InvalidStore
+from toolcrib.files.store_url import is_postgres_url
+from toolcrib.storage import open_store
 
 if TYPE_CHECKING:
     from toolcrib.gateway.mcp.admin.doctor import ServerReport
@@ -48,6 +53,7 @@ def command(config_file: str | None, no_start: bool, as_json: bool) -> None:
         reports = _check_servers(config, failed)
         findings += [finding for report in reports for finding in report.findings]
         findings += _check_upstreams(config)
+        findings += _check_store(config)
     if as_json:
         document: dict[str, Any] = {"config": str(path), "findings": [finding.to_json() for finding in findings]}
         if not no_start:
@@ -98,7 +104,7 @@ def _check_servers(config: GatewayConfig, failed: Collection[str]) -> list[Serve
     import anyio
 
     from toolcrib.gateway.mcp.admin.doctor import check_servers
-    from toolcrib.hub.startup import load_pins
+    from toolcrib.hub.startup import KnownServers, load_known_servers
 
     servers = {
         name: replace(server, enabled=server.enabled and name not in failed) for name, server in config.servers.items()
@@ -108,7 +114,32 @@ def _check_servers(config: GatewayConfig, failed: Collection[str]) -> list[Serve
         enabled = sum(server.enabled for server in servers.values())
         print_note(f"Starting {format_count(enabled, 'server')} …")
     on_started = print_started if is_terminal else lambda started: None
-    return anyio.run(check_servers, replace(config, servers=servers), load_pins(config), on_started)
+    try:
+        known = load_known_servers(config)
+    except (InvalidStore, InvalidConfig):
+        # Reported by the check of the store.
+        known = KnownServers()
+    check = partial(check_servers, tokens=known.tokens)
+    return anyio.run(check, replace(config, servers=servers), known.pins, on_started)
+
+
+def _check_store(config: GatewayConfig) -> list[ConfigFinding]:
+    """Return a finding if the database of the store cannot be used."""
+    url = resolve_store_url(config)
+    findings = []
+    if is_postgres_url(url):
+        try:
+            with closing(open_store(url)) as store:
+                store.get_revision()
+        except (InvalidStore, InvalidConfig) as error:
+            problem, _, fix = str(error).partition("; ")
+            findings.append(ConfigFinding("error", problem, fix))
+        has_login = any(server.url for server in config.servers.values())
+        if has_login and not config.token_keys:
+            problem = "OAuth tokens of servers can't be stored in PostgreSQL without a key that encrypts them"
+            fix = "add `tokenKeys`, if a server needs `toolcrib login`; make a key with: openssl rand -base64 32 | tr '+/' '-_'"
+            findings.append(ConfigFinding("note", problem, fix))
+    return findings
 
 
 def _check_upstreams(config: GatewayConfig) -> list[ConfigFinding]:

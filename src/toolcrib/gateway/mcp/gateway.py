@@ -27,11 +27,14 @@ from toolcrib.storage.store import Store
 HOUSEKEEPING_SECONDS: Final = 2.0
 # Counters of the last moments are lost if the gateway is killed.
 FLUSH_SECONDS: Final = 0.5
-MAX_ENCODED_PER_STEP: Final = 16
+# A step encodes more tools while steps are fast.
+MIN_ENCODED_PER_STEP: Final = 16
+MAX_ENCODED_PER_STEP: Final = 2_048
+_FAST_STEP_SECONDS: Final = 0.1
 # Sections that are used only at the start.
-_RESTART_SECTIONS: Final = ("http", "store", "embedding")
+_RESTART_SECTIONS: Final = ("http", "store", "token_keys", "embedding")
 # Names in the file of sections that have another field name.
-_SECTION_KEYS: Final = {"tool_search": "toolSearch", "llm_gateway": "models"}
+_SECTION_KEYS: Final = {"tool_search": "toolSearch", "llm_gateway": "models", "token_keys": "tokenKeys"}
 _RESTART_NOTICE: Final = "restart"
 _INVALID_NOTICE: Final = "broken"
 _log = logging.getLogger(__name__)
@@ -116,10 +119,15 @@ async def _warm_up_engine(router: McpRouter) -> None:
     """Encode new tools in small steps, so that searches do not have to."""
     # The first requests of a client come before the encoding.
     await anyio.sleep(HOUSEKEEPING_SECONDS)
+    step = MIN_ENCODED_PER_STEP
     while True:
         engine = router.hub.engine
-        warm_up = partial(engine.warm_up, max_tools=MAX_ENCODED_PER_STEP)
+        started = anyio.current_time()
+        warm_up = partial(engine.warm_up, max_tools=step)
         remaining = await anyio.to_thread.run_sync(warm_up) if len(engine.catalog) else 0
+        # Stored vectors are read much faster than new ones are computed.
+        is_fast = anyio.current_time() - started < _FAST_STEP_SECONDS
+        step = min(step * 2, MAX_ENCODED_PER_STEP) if is_fast else MIN_ENCODED_PER_STEP
         await anyio.sleep(0.05 if remaining else HOUSEKEEPING_SECONDS)
 
 

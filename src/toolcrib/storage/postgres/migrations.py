@@ -37,6 +37,10 @@ _VERSION_1: Final = (
     "INSERT INTO revision VALUES (0)",
     f"CREATE TABLE changes (topic {_NAME}, subject {_NAME}, number BIGINT NOT NULL, PRIMARY KEY (topic, subject))",
     "CREATE INDEX changes_by_number ON changes (number)",
+    f"CREATE TABLE oauth_tokens (name {_NAME} PRIMARY KEY, body BYTEA NOT NULL, "
+    "claimed_until DOUBLE PRECISION NOT NULL)",
+    "CREATE TABLE vectors (key BYTEA PRIMARY KEY, vector BYTEA NOT NULL, stored_at DOUBLE PRECISION NOT NULL)",
+    "CREATE INDEX vectors_by_time ON vectors (stored_at)",
     f"CREATE TABLE usage (tool_id {_NAME} PRIMARY KEY, calls BIGINT NOT NULL, failures BIGINT NOT NULL, "
     "seconds DOUBLE PRECISION NOT NULL, last_used DOUBLE PRECISION NOT NULL)",
     "CREATE INDEX usage_by_time ON usage (last_used)",

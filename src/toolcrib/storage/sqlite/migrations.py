@@ -74,6 +74,9 @@ _VERSION_8: Final = (
     "CREATE TABLE changes (topic TEXT NOT NULL, subject TEXT NOT NULL, number INTEGER NOT NULL, "
     "PRIMARY KEY (topic, subject)) WITHOUT ROWID",
     "CREATE INDEX changes_by_number ON changes (number)",
+    "CREATE TABLE oauth_tokens (name TEXT PRIMARY KEY, body BLOB NOT NULL, claimed_until REAL NOT NULL)",
+    "CREATE TABLE vectors (key BLOB PRIMARY KEY, vector BLOB NOT NULL, stored_at REAL NOT NULL)",
+    "CREATE INDEX vectors_by_time ON vectors (stored_at)",
 )
 
 _VERSION_9: Final = (

@@ -6,6 +6,7 @@ import getpass
 import threading
 import time
 import webbrowser
+from contextlib import closing
 from typing import Final
 
 import click
@@ -16,8 +17,8 @@ from toolcrib.config.fields import find_nearest_name
 from toolcrib.config.loader import load_config, require_config_path
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig
-from toolcrib.config.store_paths import resolve_store_url, resolve_token_folder
-from toolcrib.errors import InvalidConfig, InvalidStore
+from toolcrib.config.store_paths import resolve_store_url
+from toolcrib.errors import InvalidConfig
 from toolcrib.storage import open_store
 from toolcrib.storage.audit import AuditRow
 
@@ -40,7 +41,7 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     """Log in to a server that uses OAuth.
 
     Opens your browser at the server's login page. The token is stored next to the store, in a file
-    that only you can read, and is refreshed automatically.
+    that only you can read, or with tokenKeys in the store, encrypted. It is refreshed automatically.
     """
     require_gateway()
     config = load_config(require_config_path(config_file))
@@ -49,16 +50,14 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     import anyio
 
     from toolcrib.gateway.mcp.upstream.login import login
-    from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenFile
+    from toolcrib.gateway.mcp.upstream.oauth_tokens import require_token_place
 
-    folder = resolve_token_folder(config)
-    if folder is None:
-        raise InvalidStore('tokens need a "store" that is a file; configure one')
-    file = TokenFile(folder, server)
-    if forget:
-        deleted = file.delete()
-        click.echo(f"Deleted the token of {name}." if deleted else f"{name} has no token.")
-        return
+    with closing(open_store(resolve_store_url(config))) as store:
+        place = require_token_place(config, store)(server)
+        if forget:
+            deleted = place.delete()
+            click.echo(f"Deleted the token of {name}." if deleted else f"{name} has no token.")
+            return
 
     def show_login_page(url: str) -> None:
         print_note(f"Log in on this page:\n\n{url}\n")
@@ -70,14 +69,14 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
     if grant is None:
         click.echo(f"{name} does not need a login.")
         return
-    file.save(grant)
-    store = open_store(resolve_store_url(config))
     details = {"change": "logged in to the server"}
     row = AuditRow(
         "login", at=time.time(), user=getpass.getuser(), client="toolcrib login", server=name, details=details
     )
-    store.append_audit([row], durable=True)
-    store.close()
+    # Opened again, because a login may take minutes.
+    with closing(open_store(resolve_store_url(config))) as store:
+        require_token_place(config, store)(server).save(grant)
+        store.append_audit([row], durable=True)
     click.echo(f"Logged in to {name}. A running gateway uses the token within a minute.")
 
 

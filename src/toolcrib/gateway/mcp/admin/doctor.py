@@ -80,16 +80,23 @@ class ServerReport:
 
 
 async def check_servers(
-    config: GatewayConfig, pins: Mapping[str, Iterable[Pin]], on_started: OnServerStart
+    config: GatewayConfig,
+    pins: Mapping[str, Iterable[Pin]],
+    on_started: OnServerStart,
+    *,
+    tokens: Mapping[str, bytes] | None = None,
 ) -> list[ServerReport]:
     """Start every server of a configuration, report on it, and stop it.
 
-    Nothing is stored. `pins` are the approved definitions of each server's tools.
+    Nothing is stored. `pins` are the approved definitions of each server's tools, and `tokens` the encrypted
+    OAuth tokens of the store.
     """
     eager = {name: replace(server, start="eager") for name, server in config.servers.items()}
     hub = Hub(replace(config, servers=eager), open_store("sqlite://"))
     for server, server_pins in pins.items():
         hub.store.put_pins(server, server_pins)
+    for name, body in (tokens or {}).items():
+        hub.store.put_token(name, body)
     pool = UpstreamPool(hub, _ignore_event, _ignore_event)
     try:
         async with anyio.create_task_group() as tasks:

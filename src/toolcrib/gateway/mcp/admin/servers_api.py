@@ -7,14 +7,13 @@ from typing import Any, Final
 import anyio
 
 from toolcrib.config.server_settings import ServerConfig
-from toolcrib.config.store_paths import resolve_token_folder
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.errors import InvalidConfig, InvalidStore, LoginFailed, RequestFailed
 from toolcrib.gateway.logs import Redactor
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.login import login
-from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenFile
+from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenPlace, require_token_place
 from toolcrib.gateway.secrets import collect_server_secrets
 from toolcrib.storage.audit import AuditRow
 
@@ -129,16 +128,17 @@ class ServerLogins:
         server, config = find_server(call), call.router.hub.config
         if not server.url:
             raise InvalidConfig(f"{server.name} has no `url`, so it cannot be logged in to")
-        folder = resolve_token_folder(config)
-        if folder is None:
-            raise InvalidStore('tokens need a "store" that is a file; configure one')
+        try:
+            open_token = require_token_place(config, call.router.hub.store)
+        except InvalidStore as error:
+            raise InvalidConfig(str(error)) from None
         waiting = sum(state["state"] == "waiting" for state in self.states.values())
         if waiting >= MAX_LOGINS or self.states.get(server.name, {}).get("state") == "waiting":
             raise RequestFailed("a login is already waiting; finish it in the browser", 409)
         sender, receiver = anyio.create_memory_object_stream[str](1)
         self.states[server.name] = {"state": "waiting", "message": ""}
-        file = TokenFile(folder, server)
-        call.router.pool.run_in_background(self._run_login, call.router, server, file, sender)
+        place = open_token(server)
+        call.router.pool.run_in_background(self._run_login, call.router, server, place, sender)
         with anyio.move_on_after(LOGIN_PAGE_TIMEOUT_SECONDS), receiver:
             try:
                 return {"url": await receiver.receive(), "needed": True}
@@ -153,14 +153,14 @@ class ServerLogins:
         self,
         router: McpRouter,
         server: ServerConfig,
-        file: TokenFile,
+        place: TokenPlace,
         sender: anyio.streams.memory.MemoryObjectSendStream[str],
     ) -> None:
         try:
             with sender:
                 grant = await login(server, sender.send_nowait)
             if grant is not None:
-                await anyio.to_thread.run_sync(file.save, grant)
+                await anyio.to_thread.run_sync(place.save, grant)
                 details = {"change": "logged in to the server"}
                 row = AuditRow("login", client="console", server=server.name, details=details)
                 await anyio.to_thread.run_sync(router.audit.record_change, row)

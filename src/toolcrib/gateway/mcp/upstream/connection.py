@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import Any, Final
 
 import anyio
@@ -26,7 +25,7 @@ from toolcrib import __version__
 from toolcrib.config.server_settings import ServerConfig, Transport
 from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, EndlessMessage, RepairedStream
-from toolcrib.gateway.mcp.upstream.oauth_tokens import TokenAuth, TokenFile
+from toolcrib.gateway.mcp.upstream.oauth_tokens import OpenToken, TokenAuth
 from toolcrib.gateway.mcp.upstream.openapi.server import open_api_server
 from toolcrib.gateway.mcp.upstream.sdk import (
     CONNECTION_CLOSED_MESSAGE,
@@ -131,13 +130,13 @@ async def open_connection(
     on_request: OnRequest,
     on_notify: OnNotify,
     stderr_tail: StderrTail,
-    token_folder: Path | None = None,
+    open_token: OpenToken | None = None,
 ) -> AsyncIterator[UpstreamConnection]:
     """Start or reach a server and negotiate the protocol revision.
 
     If a server rejects streamable HTTP, the older SSE transport is tried.
     """
-    watch = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, token_folder))
+    watch = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, open_token))
 
     def open_session(transport: Transport) -> AbstractAsyncContextManager[RawSession]:
         return _open_session(
@@ -155,7 +154,7 @@ async def open_connection(
             except Exception as error:
                 if not (use_handshake and watch.rejects_http):
                     raise
-                watch = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, token_folder))
+                watch = _HttpStatusWatch(anyio.Event(), _build_token_auth(server, open_token))
                 try:
                     session = await stack.enter_async_context(open_session("sse"))
                 except Exception:
@@ -216,10 +215,10 @@ def _has_authorization(server: ServerConfig) -> bool:
     return any(name.lower() == "authorization" for name in server.headers)
 
 
-def _build_token_auth(server: ServerConfig, token_folder: Path | None) -> TokenAuth | None:
-    if token_folder is None or not server.url or _has_authorization(server):
+def _build_token_auth(server: ServerConfig, open_token: OpenToken | None) -> TokenAuth | None:
+    if open_token is None or not server.url or _has_authorization(server):
         return None
-    return TokenAuth(TokenFile(token_folder, server))
+    return TokenAuth(open_token(server))
 
 
 def _explain_unauthorized(server: ServerConfig) -> str:

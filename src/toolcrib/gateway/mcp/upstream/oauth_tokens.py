@@ -10,20 +10,28 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 import anyio
 import httpx2
 
 from toolcrib.config.server_settings import ServerConfig
-from toolcrib.errors import InvalidStore
+from toolcrib.config.settings import GatewayConfig
+from toolcrib.config.store_paths import resolve_token_folder
+from toolcrib.errors import InvalidStore, StoreUnavailable
 from toolcrib.files.atomic_write import write_file_atomically
+from toolcrib.gateway.mcp.upstream.token_cipher import TokenCipher
+from toolcrib.storage.store import Store
 
 MAX_TOKEN_FILE_BYTES: Final = 256 * 1024
 MAX_TOKEN_RESPONSE_BYTES: Final = 256 * 1024
 EXPIRY_MARGIN_SECONDS: Final = 30.0
 REFRESH_TIMEOUT_SECONDS: Final = 30.0
+# How long a token of the store is used before it is read again.
+SHARED_CACHE_SECONDS: Final = 30.0
+# While another replica refreshes a token, it is read again after this time.
+CLAIM_RETRY_SECONDS: Final = 0.2
 _CLIENT_SECRET_BASIC: Final = "client_secret_basic"
 # Keys in the token file that differ from the field names.
 _FILE_KEYS: Final = {"client_auth_method": "client_method", "expires_at": "expires"}
@@ -60,33 +68,136 @@ class OAuthGrant:
         )
 
 
+class TokenPlace(Protocol):
+    """Where the grant of one server is kept."""
+
+    @property
+    def cache_seconds(self) -> float:
+        """How long a grant may be used before it is loaded again; 0 if it loads fast."""
+
+    def load(self) -> OAuthGrant | None:
+        """Return the grant, or None if it is missing or unreadable."""
+
+    def save(self, grant: OAuthGrant) -> None:
+        """Store the grant."""
+
+    def delete(self) -> bool:
+        """Delete the grant; return False if there was none."""
+
+    def claim_refresh(self) -> bool:
+        """Return whether this process may refresh the token. Only one of several replicas may."""
+
+
+OpenToken = Callable[[ServerConfig], TokenPlace]
+
+
+def find_token_place(config: GatewayConfig, store: Store) -> OpenToken | None:
+    """Return how to open the token of a server: in the store with `tokenKeys`, else in a file.
+
+    None if there is no place: PostgreSQL without keys, or a store in memory without a configuration file.
+    """
+    if config.token_keys:
+        cipher = TokenCipher(config.token_keys)
+        return lambda server: StoredToken(store, cipher, server)
+    folder = resolve_token_folder(config)
+    return None if folder is None else lambda server: TokenFile(folder, server)
+
+
+def require_token_place(config: GatewayConfig, store: Store) -> OpenToken:
+    """Return how to open the token of a server; raise `InvalidStore` if there is no place."""
+    if (place := find_token_place(config, store)) is None:
+        raise InvalidStore(
+            'tokens need a "store" that is a file, or "tokenKeys" to encrypt them in the store; configure one'
+        )
+    return place
+
+
+def rotate_tokens(config: GatewayConfig, store: Store) -> int:
+    """Encrypt all tokens of the store with the first key; return how many were encrypted with another one."""
+    if not config.token_keys:
+        return 0
+    cipher = TokenCipher(config.token_keys)
+    stored = store.list_tokens()
+    rotated = {name: cipher.rotate(body) for name, body in stored.items()}
+    changed = {name: body for name, body in rotated.items() if body != stored[name]}
+    for name, body in changed.items():
+        store.put_token(name, body)
+    return len(changed)
+
+
+def _name_token(server: ServerConfig) -> str:
+    # Named by the URL, so that a token is never sent to another server.
+    return hashlib.sha256(server.url.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def _encode_grant(grant: OAuthGrant, url: str) -> str:
+    members = {_FILE_KEYS.get(name, name): value for name, value in asdict(grant).items()}
+    return json.dumps({"url": url, "grant": members}, indent=2)
+
+
+def _decode_grant(text: bytes, url: str) -> OAuthGrant | None:
+    """Return the grant in a text, or None if it is unreadable or of another server."""
+    try:
+        stored = json.loads(text)
+        members = dict(stored["grant"])
+        for name, key in _FILE_KEYS.items():
+            if key in members:
+                members[name] = members.pop(key)
+        return OAuthGrant(**members) if stored.get("url") == url else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+class StoredToken:
+    """The grant of one server in the store, encrypted. All replicas use it."""
+
+    cache_seconds: Final = SHARED_CACHE_SECONDS
+
+    def __init__(self, store: Store, cipher: TokenCipher, server: ServerConfig) -> None:
+        self._store = store
+        self._cipher = cipher
+        self._url = server.url
+        self._name = _name_token(server)
+
+    def load(self) -> OAuthGrant | None:
+        """Return the grant, or None if it is missing or unreadable."""
+        body = self._store.get_token(self._name)
+        return None if body is None else _decode_grant(self._cipher.decrypt(body), self._url)
+
+    def save(self, grant: OAuthGrant) -> None:
+        """Store the grant."""
+        self._store.put_token(self._name, self._cipher.encrypt(_encode_grant(grant, self._url).encode()))
+
+    def delete(self) -> bool:
+        """Delete the grant; return False if there was none."""
+        return self._store.delete_token(self._name)
+
+    def claim_refresh(self) -> bool:
+        """Return whether this replica may refresh the token; a claim ends by itself after a while."""
+        now = time.time()
+        return self._store.claim_token(self._name, now, now + REFRESH_TIMEOUT_SECONDS)
+
+
 class TokenFile:
     """The grant of one server in a file that only its owner may read."""
 
+    cache_seconds: Final = 0.0
+
     def __init__(self, folder: Path, server: ServerConfig) -> None:
-        # Named by the URL, so that a token is never sent to another server.
         self._url = server.url
-        name = hashlib.sha256(server.url.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        self.path = folder / f"{name}.json"
+        self.path = folder / f"{_name_token(server)}.json"
 
     def load(self) -> OAuthGrant | None:
         """Return the grant, or None if it is missing or unreadable."""
         try:
             with self.path.open("rb") as file:
-                stored = json.loads(file.read(MAX_TOKEN_FILE_BYTES))
-            members = dict(stored["grant"])
-            for name, key in _FILE_KEYS.items():
-                if key in members:
-                    members[name] = members.pop(key)
-            grant = OAuthGrant(**members)
-        except (OSError, ValueError, TypeError, KeyError):
+                return _decode_grant(file.read(MAX_TOKEN_FILE_BYTES), self._url)
+        except OSError:
             return None
-        return grant if stored.get("url") == self._url else None
 
     def save(self, grant: OAuthGrant) -> None:
         """Write the grant atomically."""
-        members = {_FILE_KEYS.get(name, name): value for name, value in asdict(grant).items()}
-        text = json.dumps({"url": self._url, "grant": members}, indent=2)
+        text = _encode_grant(grant, self._url)
         try:
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_file_atomically(self.path, text.encode(), mode=0o600)
@@ -104,19 +215,25 @@ class TokenFile:
             return False
         return True
 
+    def claim_refresh(self) -> bool:
+        """Return True: gateways that share a file rarely refresh at the same moment."""
+        return True
+
 
 class TokenAuth(httpx2.Auth):
-    """Sends the token of a file with each request, and refreshes an expired token."""
+    """Sends the token of a server with each request, and refreshes an expired token."""
 
-    def __init__(self, file: TokenFile) -> None:
-        self._file = file
+    def __init__(self, place: TokenPlace) -> None:
+        self._place = place
+        self._cached: OAuthGrant | None = None
+        self._cached_until = 0.0
         self._refresh_lock = anyio.Lock()
         # Called with the final status of each request.
         self.on_response_status: Callable[[int], None] = lambda status: None
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
         """Send the request with the token, and once more with a new token after HTTP 401."""
-        grant = self._file.load()
+        grant = self._cached if time.monotonic() < self._cached_until else await self._load()
         if grant is not None and grant.is_expired:
             grant = await self._refresh(grant) or grant
         if grant is not None:
@@ -129,20 +246,40 @@ class TokenAuth(httpx2.Auth):
                 response = yield request
         self.on_response_status(response.status_code)
 
+    async def _load(self) -> OAuthGrant | None:
+        if not self._place.cache_seconds:
+            return self._place.load()
+        # While the store is away, the last token is used.
+        with suppress(StoreUnavailable):
+            self._cached = await anyio.to_thread.run_sync(self._place.load)
+        # Without a token, a login is noticed with the next request.
+        self._cached_until = time.monotonic() + self._place.cache_seconds if self._cached else 0.0
+        return self._cached
+
     async def _refresh(self, used: OAuthGrant) -> OAuthGrant | None:
         """Return the grant that replaces an unusable one, or None if it cannot be refreshed."""
         async with self._refresh_lock:
-            stored = self._file.load()
-            if stored is not None and stored.access_token != used.access_token:
-                # Another request, or another gateway, has refreshed it already.
-                return stored
-            if not used.refresh_token:
-                return None
-            with suppress(ValueError, KeyError, TypeError, httpx2.HTTPError, httpx2.InvalidURL):
-                response = await _fetch_token(_build_refresh_request(used))
-                refreshed = used.with_refreshed_token(response)
-                await anyio.to_thread.run_sync(self._file.save, refreshed)
-                return refreshed
+            # Without the store, a refreshed token could not be saved, and the old one would be void.
+            with anyio.move_on_after(REFRESH_TIMEOUT_SECONDS), suppress(StoreUnavailable):
+                while True:
+                    stored = await self._load()
+                    if stored is not None and stored.access_token != used.access_token:
+                        # Another request, or another gateway, has refreshed it already.
+                        return stored
+                    if not used.refresh_token:
+                        return None
+                    if await anyio.to_thread.run_sync(self._place.claim_refresh):
+                        return await self._fetch_and_save(used)
+                    await anyio.sleep(CLAIM_RETRY_SECONDS)
+        return None
+
+    async def _fetch_and_save(self, used: OAuthGrant) -> OAuthGrant | None:
+        with suppress(ValueError, KeyError, TypeError, httpx2.HTTPError, httpx2.InvalidURL):
+            response = await _fetch_token(_build_refresh_request(used))
+            refreshed = used.with_refreshed_token(response)
+            await anyio.to_thread.run_sync(self._place.save, refreshed)
+            self._cached = refreshed
+            return refreshed
         return None
 
 

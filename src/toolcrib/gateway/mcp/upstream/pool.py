@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig
-from toolcrib.config.store_paths import resolve_log_folder, resolve_token_folder
+from toolcrib.config.store_paths import resolve_log_folder
 from toolcrib.config.watch import diff_configs
-from toolcrib.errors import ServerUnavailable
+from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances
+from toolcrib.gateway.mcp.upstream.oauth_tokens import find_token_place, rotate_tokens
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
 from toolcrib.hub.directory import (
@@ -72,6 +73,7 @@ class UpstreamPool:
         self.servers: dict[str, UpstreamServer] = {}
         # Kept by server name, so that subscriptions survive a change of the server's configuration.
         self.subscriptions = Subscriptions()
+        self._open_token = find_token_place(hub.config, hub.store)
         self._on_changed = on_changed
         self._on_notification = on_notification
         self._start_limiter = anyio.CapacityLimiter(MAX_CONCURRENT_STARTS)
@@ -86,10 +88,19 @@ class UpstreamPool:
         """Supervise all servers until cancelled."""
         self._first_list_deadline = anyio.current_time() + FIRST_LIST_WAIT_SECONDS
         async with anyio.create_task_group() as self._tasks:
+            await anyio.to_thread.run_sync(self._rotate_tokens)
             for server in self.hub.config.servers.values():
                 self._add(server)
             task_status.started()
             await anyio.sleep_forever()
+
+    def _rotate_tokens(self) -> None:
+        """Encrypt the tokens of the store with the first key, so that the others can be removed."""
+        try:
+            if count := rotate_tokens(self.hub.config, self.hub.store):
+                _log.info("tokens that are now encrypted with the first key: %d", count)
+        except InvalidStore as error:
+            _log.warning("%s", error)
 
     async def reconfigure(self, config: GatewayConfig) -> None:
         """Start the added servers, stop the removed ones, and restart the changed ones."""
@@ -232,7 +243,7 @@ class UpstreamPool:
             self._on_notification,
             self._start_limiter,
             self.subscriptions,
-            resolve_token_folder(self.hub.config),
+            self._open_token,
             resolve_log_folder(self.hub.config),
             self.hub.knows_tools_of(server),
         )
@@ -258,7 +269,7 @@ class UpstreamPool:
             _ignore_notification,
             self._start_limiter,
             Subscriptions(),
-            resolve_token_folder(self.hub.config),
+            self._open_token,
             is_listed=True,
         )
         scope = anyio.CancelScope()

@@ -38,6 +38,7 @@ from toolcrib.gateway.mcp.upstream.connection import (
 from toolcrib.gateway.mcp.upstream.health import HealthMonitor
 from toolcrib.gateway.mcp.upstream.in_flight import InFlightCall, InFlightCaller, InFlightCalls
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable
+from toolcrib.gateway.mcp.upstream.oauth_tokens import OpenToken
 from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
 from toolcrib.gateway.mcp.upstream.stderr_log import ServerLogFile
 from toolcrib.gateway.mcp.upstream.stdio import StderrTail
@@ -99,8 +100,8 @@ class UpstreamServer:
     # Limits how many servers start at the same time.
     start_limiter: anyio.CapacityLimiter
     subscriptions: Subscriptions
-    # The folder with the OAuth tokens of servers.
-    token_folder: Path | None = None
+    # Opens the OAuth token of a server.
+    open_token: OpenToken | None = None
     # The folder with the files of the servers' standard error.
     log_folder: Path | None = None
     # Whether the tools of the server are known, from this run or an earlier one.
@@ -307,7 +308,7 @@ class UpstreamServer:
             on_request=self._handle_request,
             on_notify=self._handle_notification,
             stderr_tail=self.stderr_tail,
-            token_folder=self.token_folder,
+            open_token=self.open_token,
         ) as connection:
             await self._fetch_tools(connection)
             scope.deadline = math.inf
