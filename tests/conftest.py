@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 # No deadline: the tests must not depend on the speed of the machine.
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
+# The commands under test must not write to the cache folder of the user who runs the tests.
+os.environ.setdefault("TOOLCRIB_CACHE", "off")
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 

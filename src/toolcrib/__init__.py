@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from toolcrib.core.rights import allow_all
     from toolcrib.core.token_count import estimate_tokens
     from toolcrib.core.tool import Tool
+    from toolcrib.embedders.user_cache import use_vector_cache
     from toolcrib.errors import (
         AgentUnfinished,
         CallRefused,
@@ -79,6 +80,7 @@ __all__ = [
     "estimate_tokens",
     "read_catalog_file",
     "tools_from_any",
+    "use_vector_cache",
 ]
 
 _MODULES = {
@@ -115,6 +117,7 @@ _MODULES = {
     "estimate_tokens": "toolcrib.core.token_count",
     "read_catalog_file": "toolcrib.files.catalog_file",
     "tools_from_any": "toolcrib.adapters.format_detection",
+    "use_vector_cache": "toolcrib.embedders.user_cache",
 }
 
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from toolcrib.adapters.anthropic import is_tool_entry, tools_from_wire
+from toolcrib.adapters.anthropic import is_tool_entry, tools_from_wire, tools_to_wire
+from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 
 WEATHER: dict[str, Any] = {
@@ -81,3 +82,8 @@ def test_other_formats_are_not_recognised(entry: dict[str, Any]) -> None:
 def test_hosted_tool_is_rejected_with_its_type(entry: dict[str, Any]) -> None:
     with pytest.raises(InvalidTool, match=rf"'{entry['type']}' is not a function tool"):
         tools_from_wire(entry)
+
+
+def test_example_requests_are_not_sent_as_example_inputs() -> None:
+    tool = Tool("send", "Send", examples=["write to my boss", {"to": "boss"}])
+    assert tools_to_wire([tool])[0]["input_examples"] == [{"to": "boss"}]

@@ -15,7 +15,7 @@ import pytest
 
 from tests.embedders.endpoint import Endpoint, Reply, embed_text, embeddings_reply, error_reply, serve_endpoint
 from tests.gateway.llm.certificates import create_certificate
-from toolcrib.embedders import openai as module
+from toolcrib.embedders import json_endpoint as module
 from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.errors import EmbeddingFailed, InvalidConfig
 

@@ -50,6 +50,7 @@ def test_package_exports_the_expected_names() -> None:
         "estimate_tokens",
         "read_catalog_file",
         "tools_from_any",
+        "use_vector_cache",
     ]
     for name in toolcrib.__all__:
         assert getattr(toolcrib, name).__name__ == name

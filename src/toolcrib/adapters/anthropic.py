@@ -142,8 +142,8 @@ def _render_tool(tool: Tool) -> dict[str, Any]:
         "description": tool.description,
         "input_schema": {"type": "object", **tool.input_schema},
     }
-    if tool.examples:
-        entry["input_examples"] = tool.examples
+    if examples := [example for example in tool.examples if isinstance(example, dict)]:
+        entry["input_examples"] = examples
     return entry
 
 

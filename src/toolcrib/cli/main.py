@@ -43,6 +43,8 @@ _COMMANDS = {
 _EXIT_INTERRUPTED = 130
 # Commands that start child processes while they search.
 _GATEWAY_COMMANDS = frozenset({"doctor", "serve", "stdio"})
+# Commands that encode tools, whose vectors are kept in the user's cache folder.
+_ENCODING_COMMANDS = frozenset({"demo", "enrich", "eval", "search", "serve", "stdio"})
 
 
 class _LazyGroup(click.Group):
@@ -90,6 +92,11 @@ def toolcrib(context: click.Context) -> None:
     """
     if os.environ.get("NO_COLOR"):
         context.color = False
+    if context.invoked_subcommand in _ENCODING_COMMANDS:
+        # Imported here, because the other commands do not need the encoder.
+        from toolcrib.embedders.user_cache import use_vector_cache
+
+        context.with_resource(use_vector_cache())
 
 
 def main() -> None:

@@ -18,6 +18,8 @@ SERVER_SEPARATOR = "___"
 MAX_NAME_CHARS = 512
 MAX_TEXT_CHARS = 1_000_000
 MAX_SCHEMA_CHARS = 4 * 1024 * 1024
+# How many example requests of a tool are searched.
+MAX_EXAMPLES = 8
 
 # Line breaks and other control characters in a name could forge lines in a prompt or a log; a lone
 # surrogate cannot be encoded.
@@ -161,9 +163,17 @@ class Tool:
 
     @property
     def examples(self) -> list[Any]:
-        """Example calls."""
+        """Example calls (objects), and requests that the tool serves (texts), which are searched."""
         examples: list[Any] = json.loads(self._examples)
         return examples
+
+    @property
+    def example_requests(self) -> tuple[str, ...]:
+        """The first examples that are texts: requests in the words of a user."""
+        if self._examples == "[]":
+            return ()
+        requests = [example for example in self.examples if isinstance(example, str) and example.strip()]
+        return tuple(requests[:MAX_EXAMPLES])
 
     @property
     def read_only(self) -> bool:
@@ -175,6 +185,12 @@ class Tool:
         """A digest of all fields, equal for equal tools on every machine."""
         text = json.dumps(self.to_dict(), separators=(",", ":"))
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    @property
+    def definition_fingerprint(self) -> str:
+        """A digest of what the tool does. Its id, hint, tags, examples and policy do not change it."""
+        fields = [self.server, self.name, self.title, self.description, self._input_schema]
+        return hashlib.blake2b(json.dumps(fields).encode(), digest_size=16).hexdigest()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields that are not empty, as JSON values."""

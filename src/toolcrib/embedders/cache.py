@@ -170,7 +170,7 @@ class CachedEmbedder:
     def _embed_texts(
         self, side: str, texts: Sequence[str], embed: Callable[[Sequence[str]], Vectors], store: VectorSource | None
     ) -> Vectors:
-        keys = [_hash_text(self._name, side, text) for text in texts]
+        keys = [hash_text(self._name, side, text) for text in texts]
         texts_by_key = dict(zip(keys, texts, strict=True))
         vectors = self._look_up(texts_by_key, store)
         self._check_widths(map(_packed_width, vectors.values()))
@@ -201,7 +201,7 @@ class CachedEmbedder:
         except InvalidCacheFile as error:
             self._file_error = error
             return vectors
-        intact = {key: vector for key, vector in stored.items() if _is_intact(vector)}
+        intact = {key: vector for key, vector in stored.items() if is_intact(vector)}
         self._damaged |= stored.keys() - intact.keys()
         return vectors | intact
 
@@ -256,13 +256,14 @@ def _packed_width(vector: bytes) -> int:
     return (len(vector) - _HEADER_BYTES) // _NUMBER_BYTES
 
 
-def _is_intact(vector: bytes) -> bool:
+def is_intact(vector: bytes) -> bool:
+    """Return whether a packed vector has its checksum and a valid size."""
     checksum = int.from_bytes(vector[:_CHECKSUM_BYTES], "little")
     size = len(vector) - _HEADER_BYTES
     return size > 0 and size % 2 == 0 and zlib.crc32(vector[_CHECKSUM_BYTES:]) == checksum
 
 
-def _hash_text(name: str, side: str, text: str) -> bytes:
+def hash_text(name: str, side: str, text: str) -> bytes:
     """Return the cache key of a text. Query and tool keys differ, as their vectors may."""
     head = f"{side} {len(name)} {name} "
     return hashlib.blake2b((head + text).encode("utf-8", "surrogatepass"), digest_size=16).digest()

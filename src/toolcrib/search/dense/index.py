@@ -39,6 +39,8 @@ MIN_SIMILARITY: Final = 0.1
 MAX_ENCODED_ON_FIT: Final = 200
 # How many candidates a query is compared with exactly while the others have provisional vectors.
 MAX_ENCODED_PER_QUERY: Final = 8
+# The share of the example requests in the vector of a tool that has some.
+EXAMPLE_WEIGHT: Final = 0.4
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,10 +259,32 @@ class DenseIndex:
     def _embed_tools(self, tools: list[Tool], table: VectorTable | None) -> Vectors:
         """Return the exact vectors of tools. They must be as wide as those in the table."""
         texts = [build_tool_text(tool) for tool in tools]
+        requests = [tool.example_requests for tool in tools]
+        texts += [text for some in requests for text in some]
         rows = validate_vectors(call_embedder(self._embedder.embed_tools, texts), len(texts))
         if table is not None:
             check_width("tools", rows, table.width)
-        return _prepare(rows)
+        if len(texts) == len(tools):
+            return _prepare(rows)
+        return _prepare(_mix_examples(rows, list(map(len, requests))))
+
+
+def _mix_examples(rows: Vectors, counts: list[int]) -> Vectors:
+    """Return a vector for each tool: a weighted mean of its own and the mean of its example requests.
+
+    `rows` has the vectors of all tools, then those of all examples; `counts` has the number of examples of
+    each tool.
+    """
+    rows = normalize_vectors(rows)
+    mixed = rows[: len(counts)].copy()
+    begin = len(counts)
+    for row, count in zip(mixed, counts, strict=True):
+        if count:
+            mean = normalize_vectors(rows[begin : begin + count].mean(axis=0, keepdims=True))
+            row *= np.float32(1 - EXAMPLE_WEIGHT)
+            row += np.float32(EXAMPLE_WEIGHT) * mean[0]
+            begin += count
+    return mixed
 
 
 def _prepare(vectors: Vectors) -> Vectors:

@@ -18,7 +18,10 @@ _SERVER_STOP_WORDS: Final = frozenset({"mcp", "server"})
 
 
 def build_tool_text(tool: Tool) -> str:
-    """Return the words of the server and name, the start of the description, and the parameters."""
+    """Return the words of the server and name, the hint, the start of the description, and the parameters.
+
+    The hint comes first, so that a long description does not displace it.
+    """
     server = [word for word in _split(tool.server) if word.lower() not in _SERVER_STOP_WORDS]
     name = _split(tool.name)
     title = _split(tool.title)
@@ -26,7 +29,7 @@ def build_tool_text(tool: Tool) -> str:
     if all(word.lower() in name_words for word in title):
         title = []
     head = " ".join([*server, *name, *title])
-    body = " ".join(f"{tool.description} {tool.hint}".split()[:MAX_DESCRIPTION_WORDS])
+    body = " ".join(f"{tool.hint} {tool.description}".split()[:MAX_DESCRIPTION_WORDS])
     parameters = ", ".join(
         " ".join(_split(parameter.name)) for parameter in list_parameter_texts(tool.input_schema, MAX_PARAMETERS)
     )

@@ -72,6 +72,7 @@ def _extract_texts(tool: Tool) -> tuple[str, ...]:
         " ".join([parameter.name for parameter in found]),
         " ".join([text for parameter in found for text in (parameter.description, *parameter.choices)]),
         tool.server_description,
+        "\n".join(tool.example_requests),
     )
 
 
@@ -87,6 +88,7 @@ TOOL_FIELDS: Final = FieldConfig(
         SearchField("parameter", weight=0.8, b=0.8, pivot=6, is_identifier=True),
         SearchField("parameter_text", weight=0.5, b=0.8, pivot=20),
         SearchField("server_description", weight=0.3, b=0.6, pivot=20),
+        SearchField("example", weight=0.5, b=0.6, pivot=20),
     ),
     extract_texts=_extract_texts,
 )

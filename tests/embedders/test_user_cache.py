@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.embedders.user_cache import UserVectorCache, find_cache_folder, use_vector_cache
+from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
+
+TEXTS = ["mail send: Send an email", "files resize: Make a picture smaller"]
+SCRIPT = """
+import sys
+from toolcrib.embedders.user_cache import use_vector_cache
+from toolcrib.encoder.default import DEFAULT_ENCODER
+with use_vector_cache(sys.argv[1]):
+    for number in range(5):
+        DEFAULT_ENCODER.embed_tools([f"tool {sys.argv[2]} {number}", f"shared {number}"])
+"""
+
+
+@pytest.fixture(autouse=True)
+def empty_memory() -> Iterator[None]:
+    DEFAULT_ENCODER.clear_cache()
+    yield
+    DEFAULT_ENCODER.clear_cache()
+
+
+def test_second_process_reads_the_vectors_of_the_first(tmp_path: Path) -> None:
+    with use_vector_cache(tmp_path):
+        first = DEFAULT_ENCODER.embed_tools(TEXTS)
+    stored = UserVectorCache(tmp_path / "vectors.db", DEFAULT_ENCODER.version).get_vectors([*TEXTS, "other"])
+    assert list(stored) == TEXTS
+    assert np.allclose(np.stack(list(stored.values())), first, atol=1e-3)
+
+
+def test_results_do_not_depend_on_the_cache(tmp_path: Path) -> None:
+    catalog = Catalog([Tool("send", "Send an email"), Tool("resize", "Make a picture smaller")])
+
+    def search() -> list[tuple[str, float]]:
+        DEFAULT_ENCODER.clear_cache()
+        result = SearchEngine(catalog).search("write to my boss")
+        return [(hit.tool.id, hit.score) for hit in result]
+
+    without = search()
+    with use_vector_cache(tmp_path):
+        filled = search()
+        read = search()
+    assert without == filled == read
+
+
+def test_vectors_of_another_encoder_version_are_not_used(tmp_path: Path) -> None:
+    cache = UserVectorCache(tmp_path / "vectors.db", "old")
+    cache.put_vectors({TEXTS[0]: np.ones(4, np.float32)})
+    assert UserVectorCache(tmp_path / "vectors.db", "new").get_vectors(TEXTS) == {}
+
+
+def test_processes_can_share_the_file(tmp_path: Path) -> None:
+    processes = [subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path), str(n)]) for n in range(2)]
+    assert [process.wait(timeout=120) for process in processes] == [0, 0]
+    texts = [f"tool {n} {number}" for n in range(2) for number in range(5)] + [f"shared {n}" for n in range(5)]
+    stored = UserVectorCache(tmp_path / "vectors.db", DEFAULT_ENCODER.version).get_vectors(texts)
+    assert set(stored) == set(texts)
+
+
+def test_damaged_file_disables_the_cache_and_nothing_else(tmp_path: Path) -> None:
+    expected = DEFAULT_ENCODER.embed_tools(TEXTS)
+    DEFAULT_ENCODER.clear_cache()
+    (tmp_path / "vectors.db").write_bytes(b"this is not a database" * 100)
+    with use_vector_cache(tmp_path):
+        assert (DEFAULT_ENCODER.embed_tools(TEXTS) == expected).all()
+
+
+def test_file_that_is_damaged_later_disables_the_cache(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.db"
+    cache = UserVectorCache(path, "v")
+    path.write_bytes(b"this is not a database" * 100)
+    assert cache.get_vectors(TEXTS) == {}
+    cache.put_vectors({TEXTS[0]: np.ones(4, np.float32)})
+    assert cache.get_vectors(TEXTS) == {}
+
+
+def test_folder_that_cannot_be_created_disables_the_cache(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with use_vector_cache(blocked / "folder"):
+        assert len(DEFAULT_ENCODER.embed_tools(TEXTS)) == 2
+
+
+def test_nested_contexts_restore_the_outer_cache(tmp_path: Path) -> None:
+    assert DefaultEncoder().vector_cache is None
+    with use_vector_cache(tmp_path / "a"):
+        outer = DEFAULT_ENCODER.vector_cache
+        with use_vector_cache(tmp_path / "b"):
+            assert DEFAULT_ENCODER.vector_cache is not outer
+        assert DEFAULT_ENCODER.vector_cache is outer
+    assert DEFAULT_ENCODER.vector_cache is not outer
+
+
+@pytest.mark.parametrize(
+    ("environment", "platform", "expected"),
+    [
+        ({"TOOLCRIB_CACHE": "off"}, "linux", None),
+        ({"TOOLCRIB_CACHE": "/data/cache", "XDG_CACHE_HOME": "/x"}, "linux", Path("/data/cache")),
+        ({"XDG_CACHE_HOME": "/x"}, "linux", Path("/x/toolcrib")),
+        ({"XDG_CACHE_HOME": "relative"}, "linux", Path.home() / ".cache" / "toolcrib"),
+        ({}, "linux", Path.home() / ".cache" / "toolcrib"),
+        ({}, "darwin", Path.home() / "Library" / "Caches" / "toolcrib"),
+        ({"LOCALAPPDATA": str(Path("C:") / "Local")}, "win32", Path("C:") / "Local" / "toolcrib"),
+    ],
+)
+def test_cache_folder_follows_the_platform(environment: dict[str, str], platform: str, expected: Path | None) -> None:
+    assert find_cache_folder(environment, platform) == expected
