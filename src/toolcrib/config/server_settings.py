@@ -17,6 +17,7 @@ Transport = Literal["stdio", "http", "sse", "openapi"]
 DeferTools = Literal["auto", "always", "never"]
 StartPolicy = Literal["eager", "lazy"]
 Instances = Literal["shared", "user", "session"]
+ReplicaChoice = Literal["each", "one"]
 ProtocolChoice = Literal["auto", "legacy", "2026-07-28"]
 
 
@@ -60,6 +61,11 @@ class ServerConfig:
         "shared",
         "Whether all clients share one instance of the server, or each user or each client session gets its own. An "
         "instance starts with its first call and stops after `idleSeconds`.",
+    )
+    replicas: ReplicaChoice = setting(
+        "each",
+        "Where the server runs if the gateway has several replicas: on `each` of them, or on `one`, which another one "
+        "replaces within seconds.",
     )
     max_instances: int = setting(
         20, "The maximum number of instances; the one that was idle for longest is stopped.", 1, 1_000

@@ -22,9 +22,11 @@ from toolcrib.gateway.auth import ANONYMOUS, Authenticator
 from toolcrib.gateway.browser_sessions import BrowserSessions
 from toolcrib.gateway.http_server import Drain, DrainMiddleware
 from toolcrib.gateway.keys import KeyRing
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
 from toolcrib.gateway.llm.routes import build_llm_routes
+from toolcrib.gateway.llm.shared_memory import MemorySharing
 from toolcrib.gateway.llm.usage import UsageMeter
 from toolcrib.gateway.login import LoginApi
 from toolcrib.gateway.mcp.admin.access_api import add_access_routes
@@ -41,9 +43,11 @@ from toolcrib.gateway.mcp.upstream.pool import OnServerStart
 from toolcrib.gateway.metrics import CONTENT_TYPE, MetricsRegistry
 from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.gateway.openapi import load_openapi
+from toolcrib.gateway.replicas import ReplicaChannel
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
+from toolcrib.storage.shared_values import ValueKind
 
 
 def build_http_app(
@@ -131,7 +135,11 @@ def _build_starlette_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with run_gateway(hub, get_request_profile, on_started, audit) as router, _open(llm_gateway):
+        async with (
+            run_gateway(hub, get_request_profile, on_started, audit) as router,
+            _open(llm_gateway),
+            _share_memory(hub, llm_gateway, router.replicas),
+        ):
             endpoint = McpEndpoint(router, hub.config.http)
             routers.append(router)
             drain.on_end_streams.append(router.end_streams)
@@ -224,6 +232,21 @@ def _build_token_counter(metrics: MetricsRegistry) -> Callable[[LlmUsage], None]
             tokens.add(getattr(usage, f"{kind}_tokens"), kind=kind, key=usage.key, model=usage.model)
 
     return count
+
+
+@asynccontextmanager
+async def _share_memory(hub: Hub, llm_gateway: LlmGateway, replicas: ReplicaChannel) -> AsyncIterator[None]:
+    """Share the conversation memory with other replicas."""
+    memories: dict[ValueKind, ConversationMemory] = {
+        "conversation": llm_gateway.memory,
+        "response": llm_gateway.response_ids,
+    }
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(MemorySharing(hub.store, replicas, memories).run)
+        try:
+            yield
+        finally:
+            tasks.cancel_scope.cancel()
 
 
 @asynccontextmanager

@@ -6,11 +6,12 @@ the others about once a second, so the sum can exceed a quota by what is used wi
 
 from __future__ import annotations
 
+import json
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from threading import Lock
 from typing import Any, Final
 
@@ -18,10 +19,15 @@ from pydantic_core import to_json
 
 from toolcrib.config.settings import AccessProfile
 from toolcrib.errors import QuotaExceeded
+from toolcrib.storage.shared_values import SharedValue
+from toolcrib.storage.store import Store
 
 WINDOW_SECONDS: Final = 60
 # Over this number, the bucket that was unused for longest is forgotten.
 MAX_BUCKETS: Final = 10_000
+EXCHANGE_SECONDS: Final = 1.0
+# The running calls of a replica that no longer writes count for this time.
+KEEP_USE_SECONDS: Final = 5.0
 # A call that ends makes room for the next one, so waiting for long is of no use.
 CONCURRENCY_RETRY_SECONDS: Final = 1
 
@@ -61,6 +67,14 @@ class QuotaUse:
         if window != self.window:
             self.window = window
             self.calls = self.searches = self.result_bytes = 0
+
+    def add(self, other: QuotaUse) -> None:
+        """Add the running calls of another replica, and what it used in the same minute."""
+        self.running += other.running
+        if other.window == self.window:
+            self.calls += other.calls
+            self.searches += other.searches
+            self.result_bytes += other.result_bytes
 
 
 class ProfileQuotas:
@@ -126,6 +140,20 @@ class ProfileQuotas:
                 for name, use in self._used.items()
             }
 
+    def exchange_use(self, store: Store, replica: str) -> None:
+        """Write what was used on this replica to the store, and read what was used on the others."""
+        now = self._now()
+        use = {name: astuple(each) for name, each in self.list_use().items()}
+        store.put_values([SharedValue("quota", replica, json.dumps(use), now + KEEP_USE_SECONDS)], now=now)
+        window = self._get_window()
+        elsewhere: dict[str, QuotaUse] = {}
+        for other, body in store.list_values("quota", now).items():
+            if other == replica:
+                continue
+            for name, fields in json.loads(body).items():
+                elsewhere.setdefault(name, QuotaUse(window)).add(QuotaUse(*fields))
+        self.set_use_elsewhere(elsewhere)
+
     def set_use_elsewhere(self, use: Mapping[str, QuotaUse]) -> None:
         """Replace what is known of the use on other replicas."""
         with self._lock:
@@ -154,6 +182,11 @@ class ProfileQuotas:
         raise QuotaExceeded(
             f"the profile {profile.name!r} has used its {limit:,} {what} a minute ({key}); try again in {wait} s", wait
         )
+
+
+def has_quotas(profile: AccessProfile) -> bool:
+    """Return whether anything of a profile is counted."""
+    return profile.searches_per_minute is not None or has_call_quotas(profile)
 
 
 def has_call_quotas(profile: AccessProfile) -> bool:

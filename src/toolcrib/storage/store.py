@@ -17,6 +17,7 @@ from toolcrib.storage import (
     oauth_tokens,
     pins,
     results,
+    shared_values,
     time_series,
     tool_usage,
     vectors,
@@ -28,6 +29,7 @@ from toolcrib.storage.definitions import DefinitionVersion, SavedQuery
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
+from toolcrib.storage.shared_values import SharedValue, ValueKind
 from toolcrib.storage.sql_database import CHANGES_MESSAGE, OnMessage, SqlConnection, SqlDatabase
 from toolcrib.storage.time_series import Resolution, SeriesAmount
 from toolcrib.storage.tool_usage import ToolUsageTotal
@@ -51,6 +53,7 @@ class Store:
         self._database = database
         self._calls_since_prune = PRUNE_INTERVAL
         self._vectors_since_prune = VECTOR_PRUNE_INTERVAL
+        self._values_since_prune = shared_values.PRUNE_WRITES
 
     @property
     def notice(self) -> str:
@@ -345,6 +348,46 @@ class Store:
         self._database.write(write)
         if prune:
             self._vectors_since_prune = 0
+
+    def put_values(self, values: Sequence[SharedValue], *, now: float, notify: str = "") -> None:
+        """Store shared values; delete expired ones now and then. With `notify`, send that message too."""
+        self._values_since_prune += len(values)
+        prunes = self._values_since_prune >= shared_values.PRUNE_WRITES
+        if prunes:
+            self._values_since_prune = 0
+
+        def write(connection: SqlConnection) -> None:
+            shared_values.write_values(connection, values)
+            if prunes:
+                shared_values.prune_values(connection, now)
+
+        self._database.write(write, notify=notify)
+
+    def get_values(self, kind: ValueKind, keys: Sequence[str], now: float) -> dict[str, str]:
+        """Return the shared values of some keys that have not expired."""
+        return self._database.run(lambda connection: shared_values.read_values(connection, kind, keys, now))
+
+    def list_values(self, kind: ValueKind, now: float, limit: int = shared_values.MAX_SHARED_VALUES) -> dict[str, str]:
+        """Return the shared values of a kind that have not expired, by key, at most those that expire last."""
+        return self._database.run(lambda connection: shared_values.read_kind(connection, kind, now, limit))
+
+    def extend_values(self, kind: ValueKind, keys: Sequence[str], expires_at: float) -> None:
+        """Keep shared values for longer."""
+        self._database.write(lambda connection: shared_values.extend_values(connection, kind, keys, expires_at))
+
+    def take_value(self, kind: ValueKind, key: str, now: float, *, notify: str = "") -> str | None:
+        """Return a shared value and delete it, so that one caller gets it."""
+        return self._database.write(
+            lambda connection: shared_values.take_value(connection, kind, key, now), notify=notify
+        )
+
+    def take_lease(self, name: str, holder: str, now: float, seconds: float) -> str:
+        """Take or extend a lease, unless another holder has it; return its holder."""
+        return self._database.write(lambda connection: shared_values.take_lease(connection, name, holder, now, seconds))
+
+    def release_lease(self, name: str, holder: str) -> None:
+        """Give a lease back."""
+        self._database.write(lambda connection: shared_values.release_lease(connection, name, holder))
 
     def close(self) -> None:
         """Close the store."""

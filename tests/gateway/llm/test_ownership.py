@@ -16,6 +16,7 @@ from tests.gateway.llm.serving_openai import WORDS, chat_functions, functions
 from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall, Turn
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.openai_responses.endpoint import ResponseIdMap, ResponseIdObserver
 
@@ -240,7 +241,7 @@ def test_streamed_response_is_found_by_id_of_first_round() -> None:
 
 
 def test_response_ids_are_limited_and_read_from_responses() -> None:
-    issued = ResponseIdMap(max_ids=2)
+    issued = ResponseIdMap(ConversationMemory(2))
     for number in range(3):
         issued.record(("ann",), "one", f"resp_{number}")
     issued.record(("ann",), "one", "")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 from toolcrib.gateway.llm.json_body import serialize_json
@@ -28,6 +29,8 @@ class ConversationMemory:
         self._entries: dict[str, tuple[Any, int]] = {}
         self._bytes = 0
         self._lock = threading.Lock()
+        # Called with every new value, and with None for a removed one.
+        self.on_put: Callable[[str, Any], None] | None = None
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -43,6 +46,15 @@ class ConversationMemory:
 
     def put(self, key: str, value: Any) -> None:
         """Store a value, unless it is too large, and evict the least recently used ones."""
+        self.restore(key, value)
+        if self.on_put is not None:
+            self.on_put(key, value)
+
+    def restore(self, key: str, value: Any) -> None:
+        """Store a value that another replica has put; None removes what is stored."""
+        if value is None:
+            self._remove(key)
+            return
         size = len(serialize_json(value)) + len(key)
         if size > min(MAX_ENTRY_BYTES, self._max_bytes):
             return
@@ -54,8 +66,14 @@ class ConversationMemory:
 
     def discard(self, key: str) -> None:
         """Remove a value, if there is one."""
+        if self._remove(key) and self.on_put is not None:
+            self.on_put(key, None)
+
+    def _remove(self, key: str) -> bool:
         with self._lock:
+            count = len(self._entries)
             self._bytes -= self._entries.pop(key, (None, 0))[1]
+            return len(self._entries) < count
 
     def clear(self) -> None:
         """Remove all values."""

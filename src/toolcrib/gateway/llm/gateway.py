@@ -57,6 +57,7 @@ from toolcrib.storage.audit import AuditRow
 
 # An entry of the memory is a turn with searches, not a conversation.
 TURNS_PER_CONVERSATION: Final = 16
+MAX_RESPONSE_IDS: Final = 50_000
 MAX_TOOLS_BYTES: Final = 4 << 20
 TOOLS_LIMIT_CODE: Final = "available_tools_limit_exceeded"
 SEARCH_THREADS: Final = 4
@@ -88,6 +89,8 @@ class LlmGateway:
         self.max_body_bytes = max_body_bytes
         self.upstreams = LlmUpstreams(self._get_settings)
         self.memory = ConversationMemory(self.settings.max_conversations * TURNS_PER_CONVERSATION)
+        # Where the responses are stored that clients have received.
+        self.response_ids = ConversationMemory(MAX_RESPONSE_IDS)
         self._indexes: ToolIndexCache[ToolIndex] = ToolIndexCache(self.settings.engine_cache)
         self._get_keys = get_keys
         self._on_request = on_request

@@ -19,6 +19,7 @@ from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import check_bind_address
 from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart
+from toolcrib.gateway.quotas import EXCHANGE_SECONDS, has_quotas
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.sql_database import CHANGES_MESSAGE, MISSED_MESSAGES
@@ -51,6 +52,8 @@ async def run_gateway(
         tasks.start_soon(_flush_counters, hub)
         tasks.start_soon(_run_housekeeping, router)
         tasks.start_soon(router.audit.run)
+        tasks.start_soon(router.replicas.run)
+        tasks.start_soon(_share_quotas, router)
         tasks.start_soon(_warm_up_engine, router)
         tasks.start_soon(reload_on_change, router)
         if on_started is not None:
@@ -113,6 +116,15 @@ class StoreChanges:
             # The loop is closed if the gateway has ended.
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._event.set)
+
+
+async def _share_quotas(router: McpRouter) -> None:
+    """Keep the use of quotas in step with other replicas."""
+    exchange = partial(router.tool_handlers.quotas.exchange_use, router.hub.store, router.replicas.id)
+    while router.replicas.is_shared:
+        await anyio.sleep(EXCHANGE_SECONDS)
+        if any(has_quotas(profile) for profile in router.hub.profiles.values()):
+            await run_and_log_errors(exchange)
 
 
 async def _warm_up_engine(router: McpRouter) -> None:

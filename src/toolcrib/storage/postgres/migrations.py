@@ -74,7 +74,13 @@ _VERSION_1: Final = (
 
 _VERSION_2: Final = ("ALTER TABLE api_keys ADD COLUMN tokens_per_day BIGINT, ADD COLUMN requests_per_day BIGINT",)
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2)
+_VERSION_3: Final = (
+    f"CREATE TABLE shared_values (kind {_NAME}, key {_NAME}, body TEXT NOT NULL, "
+    "expires_at DOUBLE PRECISION NOT NULL, PRIMARY KEY (kind, key))",
+    "CREATE INDEX shared_values_by_expiry ON shared_values (expires_at)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
 
 
 def migrate_database(connection: Connection[Any], migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:

@@ -84,6 +84,12 @@ _VERSION_9: Final = (
     "ALTER TABLE api_keys ADD COLUMN requests_per_day INTEGER",
 )
 
+_VERSION_10: Final = (
+    "CREATE TABLE shared_values (kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL, expires_at REAL NOT NULL, "
+    "PRIMARY KEY (kind, key)) WITHOUT ROWID",
+    "CREATE INDEX shared_values_by_expiry ON shared_values (expires_at)",
+)
+
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_1,
     _VERSION_2,
@@ -94,4 +100,5 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_7,
     _VERSION_8,
     _VERSION_9,
+    _VERSION_10,
 )

@@ -26,7 +26,6 @@ STORED_PATH: Final = "/v1/responses/"
 UNKNOWN_LOCATION: Final = (
     "the gateway does not know which upstream has this response; name the upstream in the header {header}: {names}"
 )
-MAX_RESPONSE_IDS: Final = 50_000
 # The id of a response is in one of the first events of its stream.
 MAX_INSPECTED_EVENTS: Final = 16
 
@@ -43,8 +42,8 @@ class ResponseLocation(NamedTuple):
 class ResponseIdMap:
     """The locations of the responses that clients have received. Each client sees only its own."""
 
-    def __init__(self, max_ids: int = MAX_RESPONSE_IDS) -> None:
-        self._memory = ConversationMemory(max_ids)
+    def __init__(self, memory: ConversationMemory) -> None:
+        self._memory = memory
 
     def record(self, owner: Owner, upstream: str, client_id: str, upstream_id: str = "") -> None:
         """Record a response; `upstream_id` is needed if it differs from the client's id."""
@@ -95,7 +94,7 @@ class ResponsesEndpoint:
 
     def __init__(self, gateway: LlmGateway) -> None:
         self._gateway = gateway
-        self._ids = ResponseIdMap()
+        self._ids = ResponseIdMap(gateway.response_ids)
 
     @property
     def _upstreams(self) -> list[LlmUpstreamConfig]:

@@ -4,27 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
+import anyio
 from mcp.shared.exceptions import MCPError
 
 from toolcrib.config.settings import AskBefore
 from toolcrib.core import prompts
+from toolcrib.errors import InvalidStore
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import text_result
 from toolcrib.gateway.mcp.upstream.in_flight import send_with_timeout
 from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView
+from toolcrib.storage.shared_values import SharedValue
 
 ANSWER_SECONDS: Final = 600.0
-MAX_OPEN_APPROVALS: Final = 1_000
 MAX_SHOWN_ARGUMENT_CHARS: Final = 1_000
 _INPUT_KEY: Final = "approval"
+# Marks the digest of an approved call, as opposed to one that is asked for.
+_APPROVED: Final = "approved "
+_log = logging.getLogger(__name__)
 _ASKED_RISKS: Final[Mapping[AskBefore, tuple[str, ...]]] = {
     "never": (),
     "destructive": ("destructive",),
@@ -37,9 +43,6 @@ class CallApprovals:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        # Tokens of stateless clients: the digest of what is asked for or was approved, and the expiry.
-        self._asked: OrderedDict[str, tuple[str, float]] = OrderedDict()
-        self._approved: OrderedDict[str, tuple[str, float]] = OrderedDict()
 
     def needs_approval(self, view: AccessView, entry: DirectoryEntry) -> bool:
         """Return whether a person has to approve the calls of a tool."""
@@ -64,21 +67,41 @@ class CallApprovals:
                 return text_result(prompts.APPROVAL_FAILED.format(reason=error.error.message), is_error=True)
             return _check_answer(answer)
         digest = _digest(client.owner, subject)
-        token = str(params.get("requestState"))
-        if _take(self._approved, token, digest):
-            return None
-        if _take(self._asked, token, digest):
+        try:
+            stored = await self._take(str(params.get("requestState", "")))
+            if stored == _APPROVED + digest:
+                return None
+            token = f"approval-{secrets.token_urlsafe(18)}"
+            if stored != digest:
+                await self._put(token, digest)
+        except InvalidStore as error:
+            return text_result(prompts.APPROVAL_FAILED.format(reason=error), is_error=True)
+        if stored == digest:
             responses = params.get("inputResponses")
             return _check_answer(responses.get(_INPUT_KEY) if isinstance(responses, Mapping) else None)
-        token = f"approval-{secrets.token_urlsafe(18)}"
-        _put(self._asked, token, digest)
         asked = {_INPUT_KEY: {"method": "elicitation/create", "params": request}}
         return {"resultType": "input_required", "inputRequests": asked, "requestState": token}
 
-    def remember(self, client: ConnectedClient, result: Mapping[str, Any], subject: object) -> None:
+    async def remember(self, client: ConnectedClient, result: Mapping[str, Any], subject: object) -> None:
         """Keep an approval for the next request, if the server asks for input of its own."""
         if client.is_stateless and result.get("resultType") == "input_required" and "requestState" in result:
-            _put(self._approved, str(result["requestState"]), _digest(client.owner, subject))
+            try:
+                await self._put(str(result["requestState"]), _APPROVED + _digest(client.owner, subject))
+            except InvalidStore as error:
+                _log.warning("an approval is asked for again: %s", error)
+
+    async def _put(self, token: str, value: str) -> None:
+        """Store what is asked for or was approved. The answer may reach another replica."""
+        now = time.time()
+        stored = SharedValue("approval", hashlib.sha256(token.encode()).hexdigest(), value, now + ANSWER_SECONDS)
+        await anyio.to_thread.run_sync(partial(self._hub.store.put_values, [stored], now=now))
+
+    async def _take(self, token: str) -> str | None:
+        """Return what is stored for a token, once."""
+        if not token:
+            return None
+        key = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+        return await anyio.to_thread.run_sync(self._hub.store.take_value, "approval", key, time.time())
 
 
 def without_answer(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -108,14 +131,3 @@ def _check_answer(answer: object) -> dict[str, Any] | None:
 def _digest(owner: str, subject: object) -> str:
     text = json.dumps([owner, subject], sort_keys=True, default=str)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _put(table: OrderedDict[str, tuple[str, float]], token: str, digest: str) -> None:
-    table[token] = (digest, time.monotonic() + ANSWER_SECONDS)
-    while len(table) > MAX_OPEN_APPROVALS:
-        table.popitem(last=False)
-
-
-def _take(table: OrderedDict[str, tuple[str, float]], token: str, digest: str) -> bool:
-    stored, expires = table.pop(token, ("", 0.0))
-    return stored == digest and time.monotonic() < expires

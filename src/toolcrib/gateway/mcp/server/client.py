@@ -55,6 +55,21 @@ class SessionState:
         """The lowest level of log messages that this client receives."""
         return self.log_level or LOG_LEVELS[0]
 
+    @property
+    def shared_part(self) -> tuple[object, ...]:
+        """What the replicas share of the state; it is another value after a change."""
+        return (self.tool_session, self.log_level, frozenset(self.subscriptions))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the replicas share, as JSON."""
+        return {
+            "id": self.id,
+            "profile": self.profile,
+            "log_level": self.log_level,
+            "subscriptions": sorted(self.subscriptions),
+            "tools": None if self.tool_session is None else self.tool_session.to_dict(),
+        }
+
     def wants_notification(self, method: str, params: Mapping[str, Any] | None) -> bool:
         """Return whether the client has subscribed to this notification."""
         content = params or {}

@@ -6,15 +6,14 @@ requests go to the SDK's session manager.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import anyio
 from mcp.server.connection import Connection
 from mcp.server.runner import modern_error_data, serve_one
-from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.dispatcher import CallOptions
 from mcp.shared.exceptions import NoBackChannelError
 from mcp.shared.message import ServerMessageMetadata
@@ -24,14 +23,16 @@ from pydantic_core import from_json, to_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
 from toolcrib.gateway.mcp.server.router import QUOTA_EXCEEDED_CODE, McpRouter
+from toolcrib.gateway.mcp.server.session_manager import SESSION_HEADER, ReplicaSessionManager, replay_body
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext
 
 PROFILE_SCOPE_KEY: Final = "toolcrib.profile"
 MAX_NOTIFICATIONS: Final = 100
+STORE_SESSIONS_SECONDS: Final = 5.0
 _EVENT_STREAM: Final = "text/event-stream"
 
 
@@ -41,16 +42,22 @@ class McpEndpoint:
     def __init__(self, router: McpRouter, http: HttpConfig) -> None:
         self._router = router
         self._http = http
-        self._manager = StreamableHTTPSessionManager(
-            router.server,
-            session_idle_timeout=http.session_idle_seconds,
-            max_request_body_size=http.max_body_bytes,
-            max_sessions=http.max_sessions,
-        )
+        self._manager = ReplicaSessionManager(router, http)
 
-    def run(self) -> AbstractAsyncContextManager[None]:
-        """Run the SDK's session manager; the routes work only inside this context."""
-        return self._manager.run()
+    @asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Run the session manager; the routes work only inside this context."""
+        async with self._manager.run(), anyio.create_task_group() as tasks:
+            tasks.start_soon(self._store_sessions)
+            try:
+                yield
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _store_sessions(self) -> None:
+        while True:
+            await anyio.sleep(STORE_SESSIONS_SECONDS)
+            await self._router.sessions.flush(self._manager.take_used_sessions())
 
     def routes(self) -> list[Route]:
         """Return the routes of this endpoint."""
@@ -64,7 +71,7 @@ class McpEndpoint:
             await JSONResponse({"error": refusal}, 403)(scope, receive, send)
             return
         scope[PROFILE_SCOPE_KEY] = profile
-        if request.method == "POST" and not request.headers.get("mcp-session-id"):
+        if request.method == "POST" and not request.headers.get(SESSION_HEADER):
             body = await _read_body(request, self._http.max_body_bytes)
             if body is None:
                 refusal = f"the request has more than {self._http.max_body_bytes:,} bytes"
@@ -75,7 +82,7 @@ class McpEndpoint:
                 messages = await _handle_single_request(self._router, message, request)
                 await _build_response(messages, request)(scope, receive, send)
                 return
-            receive = _replay_body(body, receive)
+            receive = replay_body(body, receive)
         await self._manager.handle_request(scope, receive, send)
 
 
@@ -190,13 +197,3 @@ def _build_response(messages: list[dict[str, Any]], request: Request) -> Respons
 def _encode_json(message: Mapping[str, Any]) -> bytes:
     # Some servers return NaN or infinity, which JSON does not have.
     return to_json(message, inf_nan_mode="null")
-
-
-def _replay_body(body: bytes, receive: Receive) -> Receive:
-    """Return a receive function that yields a body that was already read."""
-    pending = [{"type": "http.request", "body": body, "more_body": False}]
-
-    async def replay() -> Message:
-        return pending.pop() if pending else await receive()
-
-    return replay

@@ -93,7 +93,7 @@ class Passthrough:
     async def get_skill(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return a skill from the first server that has it, listed or not."""
         uri = str(params.get("uri", ""))
-        for server in self._find_owners(client, uri):
+        for server in self._find_owners(client.profile, uri):
             if server.connection and server.connection.supports("skills"):
                 with suppress(MCPError, ServerUnavailable):
                     return await self._forward(server, "skills/get", params, client)
@@ -122,7 +122,7 @@ class Passthrough:
         if state.has_handshake and uri not in state.subscriptions:
             if len(state.subscriptions) >= MAX_SUBSCRIBED_URIS:
                 raise MCPError(INVALID_PARAMS, f"a client can subscribe to at most {MAX_SUBSCRIBED_URIS:,} resources")
-            state.subscriptions[uri] = self._subscribe_owners(client, uri)
+            state.subscriptions[uri] = self._subscribe_owners(client.profile, uri)
         return {}
 
     async def unsubscribe(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ class Passthrough:
     @contextmanager
     def watch_resources(self, client: ConnectedClient, uris: Iterable[str]) -> Iterator[None]:
         """Subscribe to resources for as long as the context is open."""
-        watched = {uri: self._subscribe_owners(client, uri) for uri in islice(uris, MAX_SUBSCRIBED_URIS)}
+        watched = {uri: self._subscribe_owners(client.profile, uri) for uri in islice(uris, MAX_SUBSCRIBED_URIS)}
         try:
             yield
         finally:
@@ -156,8 +156,19 @@ class Passthrough:
             self._unsubscribe_owners(uri, servers)
         state.has_handshake, state.subscriptions = False, {}
 
-    def _subscribe_owners(self, client: ConnectedClient, uri: str) -> list[str]:
-        owners = [server.name for server in self._find_owners(client, uri)]
+    def restore_state(self, state: SessionState, log_level: str | None, uris: Iterable[str]) -> None:
+        """Set the log level and the subscriptions of a client to those that another replica has stored."""
+        if log_level is not None and log_level != state.log_level:
+            self._pool.subscriptions.change_log_level(log_level, old_level=state.log_level)
+            state.log_level = log_level
+        stored = set(islice(uris, MAX_SUBSCRIBED_URIS))
+        for uri in state.subscriptions.keys() - stored:
+            self._unsubscribe_owners(uri, state.subscriptions.pop(uri))
+        for uri in stored - state.subscriptions.keys():
+            state.subscriptions[uri] = self._subscribe_owners(state.profile, uri)
+
+    def _subscribe_owners(self, profile: str | None, uri: str) -> list[str]:
+        owners = [server.name for server in self._find_owners(profile, uri)]
         return [name for name in owners if self._pool.subscriptions.subscribe(name, uri)]
 
     def _unsubscribe_owners(self, uri: str, servers: Iterable[str]) -> None:
@@ -170,7 +181,7 @@ class Passthrough:
         ref = params.get("ref")
         uri = str(ref.get("uri", "") if isinstance(ref, Mapping) else params.get("uri", ""))
         error: Exception = MCPError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
-        for server in self._find_owners(client, uri):
+        for server in self._find_owners(client.profile, uri):
             try:
                 return await self._forward(server, method, params, client)
             except (MCPError, ServerUnavailable) as server_error:
@@ -192,16 +203,16 @@ class Passthrough:
         return server, remote_name
 
     async def _collect(self, method: str, key: str, client: ConnectedClient) -> list[tuple[str, dict[str, Any]]]:
-        return await self._pool.collect_entries(method, key, self._get_server_filter(client))
+        return await self._pool.collect_entries(method, key, self._get_server_filter(client.profile))
 
-    def _find_owners(self, client: ConnectedClient, uri: str) -> list[UpstreamServer]:
-        owners = self._pool.find_resource_owners(uri, self._get_server_filter(client))
+    def _find_owners(self, profile: str | None, uri: str) -> list[UpstreamServer]:
+        owners = self._pool.find_resource_owners(uri, self._get_server_filter(profile))
         if len(owners) == 1:
             return owners
         return [server for server in owners if server.connection or not server.is_lazy]
 
-    def _get_server_filter(self, client: ConnectedClient) -> Callable[[str], bool]:
-        return self._hub.get_view(client.profile).may_use_resources
+    def _get_server_filter(self, profile: str | None) -> Callable[[str], bool]:
+        return self._hub.get_view(profile).may_use_resources
 
     def _build_prompt_name(self, server: str, name: str) -> str:
         settings = self._hub.config.tool_search

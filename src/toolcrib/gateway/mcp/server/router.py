@@ -14,6 +14,7 @@ from typing import Any, Final
 import anyio
 import mcp_types as types
 from mcp.server import NotificationOptions, Server
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.connection import Connection
 from mcp.server.context import CallNext, HandlerResult
 from mcp.server.subscriptions import (
@@ -34,14 +35,18 @@ from toolcrib import __version__
 from toolcrib.errors import QuotaExceeded, RequestFailed, UnknownProfile
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.server.activity import ActivityRecorder
-from toolcrib.gateway.mcp.server.client import TASKS_EXTENSION, ConnectedClient, get_session_state
+from toolcrib.gateway.mcp.server.client import TASKS_EXTENSION, ConnectedClient, SessionState, get_session_state
 from toolcrib.gateway.mcp.server.item_search import ItemSearch
 from toolcrib.gateway.mcp.server.passthrough import Passthrough
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
+from toolcrib.gateway.mcp.server.sessions import SessionStore, StoredSession
 from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection
+from toolcrib.gateway.replicas import ReplicaChannel
 from toolcrib.hub.hub import Hub
+from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
+from toolcrib.session.session import Session
 
 # Requests whose results describe the gateway.
 _DESCRIBING_METHODS: Final = frozenset({"initialize", "server/discover"})
@@ -90,6 +95,9 @@ class McpRouter:
         self.audit = audit or AuditLog(hub)
         self.activity = ActivityRecorder(hub, self.audit)
         self.audit.before_flush.append(self.activity.flush)
+        self.replicas = ReplicaChannel(hub)
+        self.sessions = SessionStore(hub, self.replicas)
+        self.replicas.add_handler("session", self._receive_changed_session)
         self.pool = UpstreamPool(hub, self.notify_tools_changed, self.forward_notification)
         self._get_profile = get_profile
         # Change streams of stateless clients, one bus per profile so that none sees the servers
@@ -98,7 +106,9 @@ class McpRouter:
         self._listeners: dict[str | None, ListenHandler] = {}
         # Connections with a handshake, by id.
         self.connections: dict[int, Connection] = {}
-        self.bridge = ServerRequestBridge(self.pool)
+        self.pool.replica = self.replicas.id if self.replicas.is_shared else ""
+        self.replicas.add_handler("notification", self._receive_notification)
+        self.bridge = ServerRequestBridge(self.pool, self.replicas)
         self.passthrough = passthrough = Passthrough(self.pool, hub, self.bridge)
         items = ItemSearch(hub, self.pool, passthrough)
         self.tool_handlers = ToolHandlers(hub, self.pool, self.bridge, self.activity.record_response, items)
@@ -138,6 +148,16 @@ class McpRouter:
 
     async def forward_notification(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
         """Forward a server's notification to all clients that may use the server."""
+        config = self.hub.config.servers.get(server)
+        if config is not None and config.replicas == "one":
+            # The other replicas have clients of the server, but not the server.
+            await self.replicas.send("notification", {"server": server, "method": method, "params": params})
+        await self._notify_users(server, method, params)
+
+    async def _receive_notification(self, body: Mapping[str, Any]) -> None:
+        await self._notify_users(body["server"], body["method"], body["params"])
+
+    async def _notify_users(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
         if method in _LIST_CHANGES:
             self.tool_handlers.items.forget()
 
@@ -172,8 +192,12 @@ class McpRouter:
             result = await call_next(ctx)
             if ctx.method == "initialize":
                 profile = self._get_profile(ctx)
-                self._register_connection(connection, profile)
+                state = self._register_connection(connection, profile)
                 self.activity.add_client(ConnectedClient(ctx, profile))
+                if connection.session_id and isinstance(result, Mapping):
+                    protocol, owner = str(result.get("protocolVersion")), get_session_owner(ctx)
+                    stored = StoredSession(ctx.params or {}, protocol, owner, state.to_dict())
+                    await self.sessions.save(connection.session_id, stored)
             return self._add_instructions(ctx, result) if ctx.method in _DESCRIBING_METHODS else result
         try:
             if ctx.method not in _EXTENSION_METHODS:
@@ -188,7 +212,10 @@ class McpRouter:
                 raise MCPError(INVALID_PARAMS, "this session belongs to another profile; start a new session")
             client = ConnectedClient(ctx, profile)
             started = time.perf_counter()
+            shared_part = await self._load_state(client, params) if is_session else None
             handler_result = await handler(client, params)
+            if is_session and connection.session_id and shared_part != client.state.shared_part:
+                await self.sessions.save_state(connection.session_id, client.state)
         except QuotaExceeded as error:
             self.activity.record_refusal(client, params, error)
             data = {"retryAfterSeconds": error.retry_after_seconds}
@@ -220,7 +247,37 @@ class McpRouter:
             return result.model_copy(update={"instructions": instructions})
         return {**result, "instructions": instructions} if isinstance(result, Mapping) else result
 
-    def _register_connection(self, connection: Connection, profile: str | None) -> None:
+    def restore_connection(self, connection: Connection, stored: StoredSession) -> None:
+        """Continue a session that another replica has opened."""
+        state = self._register_connection(connection, stored.state["profile"])
+        state.id = stored.state["id"]
+        self._apply_state(state, stored)
+
+    async def _load_state(self, client: ConnectedClient, params: Mapping[str, Any]) -> tuple[object, ...]:
+        """Return the shared part of a client's state; read it first if the request depends on it."""
+        session = client.connection.session_id
+        is_search = client.ctx.method == "tools/call" and params.get("name") == SEARCH_TOOL_NAME
+        if session and self.replicas.is_shared and (client.ctx.method == "tools/list" or is_search):
+            stored = await self.sessions.load(session)
+            if stored is not None:
+                self._apply_state(client.state, stored)
+        return client.state.shared_part
+
+    async def _receive_changed_session(self, body: Mapping[str, Any]) -> None:
+        """Apply the state of a session that another replica has changed."""
+        for connection in list(self.connections.values()):
+            if connection.session_id == body["session"]:
+                stored = await self.sessions.load(str(connection.session_id))
+                if stored is not None:
+                    self._apply_state(get_session_state(connection), stored)
+
+    def _apply_state(self, state: SessionState, stored: StoredSession) -> None:
+        tools = stored.state["tools"]
+        if tools is not None and (state.tool_session is None or state.tool_session.to_dict() != tools):
+            state.tool_session = Session.from_dict(tools)
+        self.passthrough.restore_state(state, stored.state["log_level"], stored.state["subscriptions"])
+
+    def _register_connection(self, connection: Connection, profile: str | None) -> SessionState:
         state = get_session_state(connection)
         state.profile = profile
         state.has_session = True
@@ -229,6 +286,7 @@ class McpRouter:
         self.passthrough.start_session(state)
         connection.exit_stack.callback(self.passthrough.end_session, state)
         connection.exit_stack.callback(self.pool.instances.stop_session, state.key)
+        return state
 
     async def _listen(
         self, ctx: RequestContext, params: types.SubscriptionsListenRequestParams
@@ -263,6 +321,12 @@ class McpRouter:
                 state = get_session_state(connection)
                 if is_recipient(state.profile) and state.wants_notification(method, params):
                     tasks.start_soon(_notify_connection, connection, method, params)
+
+
+def get_session_owner(ctx: RequestContext) -> str:
+    """Return who opened a session; empty for a gateway without keys."""
+    user = getattr(ctx.request, "scope", {}).get("user")
+    return user.access_token.client_id if isinstance(user, AuthenticatedUser) else ""
 
 
 async def _notify_connection(connection: Connection, method: str, params: Mapping[str, Any] | None) -> None:

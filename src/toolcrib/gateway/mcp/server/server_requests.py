@@ -17,9 +17,11 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.server.client import ConnectedClient
+from toolcrib.gateway.mcp.server.remote_calls import CallClient, RemoteCalls, RemoteClient
 from toolcrib.gateway.mcp.upstream.in_flight import REQUIRED_CAPABILITIES, send_with_timeout
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
+from toolcrib.gateway.replicas import ReplicaChannel
 
 MAX_INPUT_REQUESTS: Final = 10
 MAX_PENDING_CALLS: Final = 1_000
@@ -38,7 +40,7 @@ class PendingInputCall:
     request. It is the server's caller, and turns the server's requests into outcomes.
     """
 
-    client: ConnectedClient
+    client: CallClient
     identity: tuple[str | None, str, str, str]
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     token: str = ""
@@ -80,7 +82,7 @@ class PendingInputCall:
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
         await self.client.report_progress(progress, total, message)
 
-    def submit_input(self, client: ConnectedClient, response: dict[str, Any]) -> None:
+    def submit_input(self, client: CallClient, response: dict[str, Any]) -> None:
         self.client = client
         self._input_sender.send_nowait((self.open_request, response))
 
@@ -103,8 +105,10 @@ class PendingInputCall:
 class ServerRequestBridge:
     """Forwards client requests to servers, whichever protocol revision each side uses."""
 
-    def __init__(self, pool: UpstreamPool) -> None:
+    def __init__(self, pool: UpstreamPool, replicas: ReplicaChannel) -> None:
         self._pool = pool
+        self._replicas = replicas
+        self._remote_calls = RemoteCalls(replicas, pool, self._run_remote_call)
         # Calls whose clients are collecting input, by request state token.
         self._pending: dict[str, PendingInputCall] = {}
 
@@ -118,11 +122,14 @@ class ServerRequestBridge:
         server: UpstreamServer,
         method: str,
         params: Mapping[str, Any],
-        client: ConnectedClient,
+        client: CallClient,
         *,
         may_repeat: bool = False,
     ) -> dict[str, Any]:
         """Return a server's result, or its request for input in the form the client expects."""
+        replica = self._remote_calls.find_replica(server, params) if isinstance(client, ConnectedClient) else ""
+        if replica and isinstance(client, ConnectedClient):
+            return await self._remote_calls.forward(replica, server.name, (method, params, may_repeat), client)
         if server.config.instances != "shared":
             server = self._pool.instances.find(server, client.get_instance_key(server.config.instances))
         if not client.is_stateless:
@@ -153,6 +160,12 @@ class ServerRequestBridge:
         self._pool.run_in_background(self._run_call, call, server, method, params, may_repeat)
         return await self._await_outcome(call)
 
+    async def _run_remote_call(
+        self, server: UpstreamServer, method: str, params: Mapping[str, Any], client: RemoteClient, may_repeat: bool
+    ) -> dict[str, Any]:
+        """Run a call of a client that is connected to another replica."""
+        return await self.forward_request(server, method, params, client, may_repeat=may_repeat)
+
     async def _run_call(
         self, call: PendingInputCall, server: UpstreamServer, method: str, params: Mapping[str, Any], may_repeat: bool
     ) -> None:
@@ -175,7 +188,8 @@ class ServerRequestBridge:
         outcome = await call.next_outcome()
         if isinstance(outcome, tuple):
             call.open_request, method, params = outcome
-            call.token = secrets.token_urlsafe(24)
+            # The next request of the client may reach another replica, which finds this one by its id.
+            call.token = f"{self._replicas.id}-{secrets.token_urlsafe(24)}"
             self._pending[call.token] = call
             request = {"method": method, **({"params": params} if params else {})}
             return {"resultType": "input_required", "inputRequests": {_INPUT_KEY: request}, "requestState": call.token}
@@ -186,7 +200,7 @@ class ServerRequestBridge:
 
 
 async def _forward_for_handshake_client(
-    server: UpstreamServer, method: str, params: Mapping[str, Any], client: ConnectedClient, may_repeat: bool
+    server: UpstreamServer, method: str, params: Mapping[str, Any], client: CallClient, may_repeat: bool
 ) -> dict[str, Any]:
     """Return a server's result; send each input that it requires as a request to the client."""
     for _ in range(MAX_INPUT_REQUESTS):

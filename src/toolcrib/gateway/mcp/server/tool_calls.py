@@ -69,7 +69,7 @@ class ToolCaller:
             params = without_answer(params)
         result = await self.forward(client, call, params)
         if needs_approval:
-            self.approvals.remember(client, result, subject)
+            await self.approvals.remember(client, result, subject)
         if is_task(result):
             return await self.tasks.register(client, entry, result, is_listed=is_listed)
         return await self.large_results.limit_result(client, call.entry, result, has_schema=is_listed)

@@ -22,6 +22,7 @@ from toolcrib.config.store_paths import resolve_log_folder
 from toolcrib.config.watch import diff_configs
 from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances
+from toolcrib.gateway.mcp.upstream.leases import run_with_lease
 from toolcrib.gateway.mcp.upstream.oauth_tokens import find_token_place, rotate_tokens
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
@@ -63,6 +64,7 @@ class ServerStart:
 
 
 OnServerStart = Callable[[ServerStart], None]
+ListRemotely = Callable[[str, str, str, str], Awaitable[list[Any]]]
 
 
 class UpstreamPool:
@@ -80,6 +82,9 @@ class UpstreamPool:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self.instances = ServerInstances(self._start_instance)
         self._tasks: anyio.abc.TaskGroup | None = None
+        # The id of this replica, if there can be others, and how to list what servers on others have.
+        self.replica = ""
+        self.list_remotely: ListRemotely | None = None
         self._first_list_deadline = -math.inf
         # The servers that listed a resource, by URI.
         self._owners: dict[str, list[str]] = {}
@@ -195,16 +200,12 @@ class UpstreamPool:
 
         A server that fails or takes too long is left out.
         """
-        capability = method.partition("/")[0]
         by_server: dict[str, list[dict[str, Any]]] = {}
 
         async def request_entries(name: str, upstream: UpstreamServer) -> None:
             with suppress(MCPError, ServerUnavailable):
-                connection = await upstream.wait_connected()
-                if connection.supports(capability):
-                    timeout = upstream.config.connect_seconds
-                    entries = await connection.request_list(method, key, timeout)
-                    by_server[name] = [entry for entry in entries if isinstance(entry, dict)]
+                entries = await self._request_entries(upstream, method, key)
+                by_server[name] = [entry for entry in entries if isinstance(entry, dict)]
 
         with anyio.move_on_after(COLLECT_TIMEOUT_SECONDS):
             async with anyio.create_task_group() as tasks:
@@ -216,6 +217,14 @@ class UpstreamPool:
             if isinstance(uri := entry.get("uri"), str):
                 self._record_owner(uri, name)
         return collected
+
+    async def _request_entries(self, upstream: UpstreamServer, method: str, key: str) -> list[Any]:
+        if upstream.lease_holder and self.list_remotely:
+            return await self.list_remotely(upstream.lease_holder, upstream.name, method, key)
+        connection = await upstream.wait_connected()
+        if not connection.supports(method.partition("/")[0]):
+            return []
+        return await connection.request_list(method, key, upstream.config.connect_seconds)
 
     def find_resource_owners(self, uri: str, is_visible: Callable[[str], bool]) -> list[UpstreamServer]:
         """Return the visible servers that listed a resource, or all visible ones if none did."""
@@ -255,7 +264,10 @@ class UpstreamPool:
 
         async def supervise() -> None:
             with scope:
-                await upstream.run()
+                if server.replicas == "one" and self.replica:
+                    await run_with_lease(upstream, self.hub.store, self.replica, upstream.relist)
+                else:
+                    await upstream.run()
 
         self._tasks.start_soon(supervise)
 

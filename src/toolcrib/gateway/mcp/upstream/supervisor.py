@@ -106,6 +106,8 @@ class UpstreamServer:
     log_folder: Path | None = None
     # Whether the tools of the server are known, from this run or an earlier one.
     is_listed: bool = False
+    # The other replica on which the server runs, if it runs on one replica only.
+    lease_holder: str = ""
     error: str = ""
     failures: int = 0
     call_count: int = 0
@@ -165,7 +167,7 @@ class UpstreamServer:
     @property
     def is_start_finished(self) -> bool:
         """Whether the server is connected, has failed, or starts on demand."""
-        return self.connection is not None or bool(self.failures) or self.is_lazy
+        return self.connection is not None or bool(self.failures or self.lease_holder) or self.is_lazy
 
     def _log_stderr(self, line: str) -> None:
         line = self._redact(line)

@@ -1,0 +1,228 @@
+"""Two replicas with one PostgreSQL, behind a proxy that sends every request to the next replica."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import anyio
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.shared.exceptions import MCPError
+
+from tests.gateway.mcp.harness import (
+    STATELESS,
+    build_config,
+    call_text,
+    list_tool_names,
+    plain_server,
+    serve_app,
+    wait_until,
+)
+from tests.support.postgres import PostgresServer
+from tests.support.round_robin import RoundRobinProxy, round_robin
+from toolcrib.config.settings import AccessProfile, ApiKey, AuthConfig, GatewayConfig, SafetyConfig
+from toolcrib.gateway.app import build_http_app
+from toolcrib.hub.hub import Hub
+from toolcrib.search.lexical.ranker import LexicalRanker
+from toolcrib.storage import open_store
+
+pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore::mcp.shared.exceptions.MCPDeprecationWarning")]
+
+BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
+SERVERS = (
+    plain_server("old", ["ask", "echo", "pid", "touch", "hang", "cancelled", "log"], resources=["memo://old"]),
+    plain_server("new", ["ask", "echo"], STATELESS),
+    plain_server("single", ["ask", "echo", "pid"], prompts=["greet"], given={"replicas": "one"}),
+)
+CONFIG = build_config(
+    *SERVERS,
+    profiles=[AccessProfile("few", calls_per_minute=6, servers=("old",))],
+    safety=SafetyConfig(ask="destructive"),
+    max_tools_limit=3,
+    mode="dynamic",
+)
+
+
+@dataclass
+class Replicas:
+    """The running replicas and the proxy in front of them."""
+
+    proxy: RoundRobinProxy
+    hubs: list[Hub]
+    urls: list[str]
+
+    def connect(self, revision: str, path: str = "/mcp", **options: Any) -> Client:
+        return Client(f"{self.proxy.url}{path}", mode=revision, cache=None, **options)
+
+
+@asynccontextmanager
+async def run_replicas(url: str, config: GatewayConfig = CONFIG, count: int = 2) -> AsyncIterator[Replicas]:
+    config = replace(config, store=url)
+    async with AsyncExitStack() as stack:
+        hubs, urls = [], []
+        for _ in range(count):
+            hub = Hub(config, open_store(url), {"lexical": LexicalRanker()})
+            stack.callback(hub.close)
+            hubs.append(hub)
+            urls.append(await stack.enter_async_context(serve_app(build_http_app(hub))))
+        proxy = await stack.enter_async_context(round_robin(urls))
+        async with httpx2.AsyncClient() as http:
+            for each in urls:
+                with anyio.fail_after(60):
+                    while (await http.get(f"{each}/ready")).status_code != 200:
+                        await anyio.sleep(0.05)
+        yield Replicas(proxy, hubs, urls)
+
+
+@pytest.fixture(scope="module")
+async def replicas(postgres_server: PostgresServer) -> AsyncIterator[Replicas]:
+    async with run_replicas(postgres_server.create_database()) as running:
+        yield running
+
+
+def count_requests(replicas: Replicas) -> Callable[[], Counter[str]]:
+    before = Counter(replicas.proxy.counts)
+    return lambda: Counter(replicas.proxy.counts) - before
+
+
+@BOTH_REVISIONS
+async def test_a_session_is_served_by_every_replica(replicas: Replicas, revision: str) -> None:
+    served = count_requests(replicas)
+    async with replicas.connect(revision) as connected:
+        for number in range(6):
+            assert f"text {number}" in await call_text(connected, "old___echo", {"text": f"text {number}"})
+    assert len(served()) == 2
+
+
+async def test_what_a_search_revealed_is_listed_by_every_replica(replicas: Replicas) -> None:
+    async with replicas.connect("legacy") as connected:
+        before = await list_tool_names(connected)
+        await connected.call_tool("search_available_tools", {"query": "hang"})
+        lists = [await list_tool_names(connected) for _ in range(4)]
+    assert lists == [lists[0]] * 4
+    assert lists[0] != before
+    assert "old___hang" in lists[0]
+
+
+async def test_a_log_level_holds_on_every_replica(replicas: Replicas) -> None:
+    logged: list[str] = []
+
+    async def on_log(params: types.LoggingMessageNotificationParams) -> None:
+        logged.append(params.level)
+
+    async with replicas.connect("legacy", logging_callback=on_log) as connected:
+        await connected.set_logging_level("error")
+        for _ in range(4):
+            await connected.call_tool("old___log", {"level": "warning", "text": "quiet"})
+        await connected.call_tool("old___log", {"level": "critical", "text": "loud"})
+        await wait_until(lambda: "critical" in logged)
+    assert set(logged) == {"critical"}
+
+
+@pytest.mark.parametrize("tool", ["old___ask", "new___ask", "single___ask"])
+@BOTH_REVISIONS
+async def test_an_answer_reaches_the_replica_that_asked(replicas: Replicas, revision: str, tool: str) -> None:
+    async def elicit(ctx: Any, params: Any) -> types.ElicitResult:
+        return types.ElicitResult(action="accept", content={"which": params.message})
+
+    form = {"mode": "form", "message": "Which one?", "requestedSchema": {"type": "object", "properties": {}}}
+    served = count_requests(replicas)
+    async with replicas.connect(revision, elicitation_callback=elicit) as connected:
+        for _ in range(3):
+            arguments = {"method": "elicitation/create", "params": form}
+            assert "Which one?" in await call_text(connected, tool, arguments)
+    assert len(served()) == 2
+
+
+async def test_a_cancellation_reaches_the_replica_that_runs_the_call(replicas: Replicas) -> None:
+    async with replicas.connect("legacy") as connected:
+        for _ in range(2):
+            with anyio.move_on_after(1):
+                await connected.call_tool("old___hang", {})
+    running = [server for hub in replicas.hubs for server in hub.config.servers]
+    assert running
+
+
+async def test_a_changed_resource_is_reported_on_the_stream_of_another_replica(replicas: Replicas) -> None:
+    updated: list[str] = []
+
+    async def on_message(message: Any) -> None:
+        if isinstance(message, types.ResourceUpdatedNotification):
+            updated.append(str(message.params.uri))
+
+    async with replicas.connect("legacy", message_handler=on_message) as connected:
+        await connected.list_resources()
+        await connected.list_resources()
+        await connected.subscribe_resource("memo://old")
+        with anyio.fail_after(30):
+            while not updated:
+                # Each replica has its own instance of the server, and the stream is on one of them.
+                await connected.call_tool("old___touch", {"uri": "memo://old"})
+                await anyio.sleep(0.05)
+    assert set(updated) == {"memo://old"}
+
+
+async def test_a_closed_session_is_closed_on_every_replica(replicas: Replicas) -> None:
+    headers = {"accept": "application/json, text/event-stream"}
+    params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+    asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+    async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
+        opened = await http.post(f"{replicas.urls[0]}/mcp", json=hello)
+        session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+        for url in replicas.urls:
+            assert (await http.post(f"{url}/mcp", json=asked, headers=session)).status_code == 200
+        assert (await http.delete(f"{replicas.urls[1]}/mcp", headers=session)).status_code == 200
+        for url in replicas.urls:
+            with anyio.fail_after(30):
+                while (await http.post(f"{url}/mcp", json=asked, headers=session)).status_code != 404:
+                    await anyio.sleep(0.05)
+
+
+async def test_a_server_of_one_replica_runs_once(replicas: Replicas) -> None:
+    async with replicas.connect(STATELESS) as connected:
+        single = {await call_text(connected, "single___pid") for _ in range(4)}
+        each = {await call_text(connected, "old___pid") for _ in range(4)}
+        prompts = [[prompt.name for prompt in (await connected.list_prompts()).prompts] for _ in range(2)]
+    assert len(single) == 1
+    assert len(each) == 2
+    assert prompts == [["single___greet"]] * 2
+
+
+async def test_a_quota_is_shared(replicas: Replicas) -> None:
+    async with replicas.connect(STATELESS, "/mcp/p/few") as connected:
+        with pytest.raises(MCPError, match="callsPerMinute"):
+            # Twice the quota would be possible if each replica counted for itself. A new minute adds one quota.
+            for _ in range(19):
+                await connected.call_tool("old___echo", {"text": "x"})
+                await anyio.sleep(0.3)
+
+
+async def test_only_the_key_that_opened_a_session_can_use_it_on_another_replica(postgres_url: str) -> None:
+    keys = tuple(ApiKey.from_secret(name * 10, name=name) for name in ("one", "two"))
+    config = replace(build_config(plain_server("old")), auth=AuthConfig(keys))
+
+    def build_http(key: str) -> httpx2.AsyncClient:
+        headers = {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
+        return httpx2.AsyncClient(headers=headers, timeout=30)
+
+    async with run_replicas(postgres_url, config) as running, build_http("one" * 10) as owner:
+        session = ""
+        async with streamable_http_client(f"{running.urls[0]}/mcp", http_client=owner) as streams:
+            assert streams
+        params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+        opened = await owner.post(f"{running.urls[0]}/mcp", json=hello)
+        session = opened.headers["mcp-session-id"]
+        asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
+        marks = {"mcp-session-id": session}
+        async with build_http("two" * 10) as thief:
+            assert (await thief.post(f"{running.urls[1]}/mcp", json=asked, headers=marks)).status_code == 404
+        assert (await owner.post(f"{running.urls[1]}/mcp", json=asked, headers=marks)).status_code == 200
