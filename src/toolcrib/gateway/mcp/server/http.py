@@ -27,7 +27,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
 from toolcrib.gateway.mcp.server.router import QUOTA_EXCEEDED_CODE, McpRouter
-from toolcrib.gateway.mcp.server.session_manager import SESSION_HEADER, ReplicaSessionManager, replay_body
+from toolcrib.gateway.mcp.server.sessions.session_manager import SESSION_HEADER, ReplicaSessionManager, replay_body
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext
 
 PROFILE_SCOPE_KEY: Final = "toolcrib.profile"

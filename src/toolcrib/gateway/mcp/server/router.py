@@ -39,7 +39,7 @@ from toolcrib.gateway.mcp.server.client import TASKS_EXTENSION, ConnectedClient,
 from toolcrib.gateway.mcp.server.item_search import ItemSearch
 from toolcrib.gateway.mcp.server.passthrough import Passthrough
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
-from toolcrib.gateway.mcp.server.sessions import SessionStore, StoredSession
+from toolcrib.gateway.mcp.server.sessions.session_store import SessionStore, StoredSession
 from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection

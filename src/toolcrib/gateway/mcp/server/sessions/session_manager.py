@@ -26,7 +26,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.server.sessions import StoredSession
+from toolcrib.gateway.mcp.server.sessions.session_store import StoredSession
 
 SESSION_HEADER: Final = "mcp-session-id"
 _INITIALIZED: Final = "notifications/initialized"

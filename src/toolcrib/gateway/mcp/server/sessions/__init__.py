@@ -1,0 +1,1 @@
+"""Client sessions over HTTP that every replica can serve."""
