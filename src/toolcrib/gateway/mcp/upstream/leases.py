@@ -15,6 +15,7 @@ import anyio
 
 from toolcrib.errors import ToolcribError
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
+from toolcrib.hub.hub import Hub
 from toolcrib.storage.store import Store
 
 LEASE_SECONDS: Final = 9.0
@@ -22,20 +23,21 @@ RENEW_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
-async def run_with_lease(server: UpstreamServer, store: Store, replica: str, on_taken: Callable[[], None]) -> None:
+async def run_with_lease(server: UpstreamServer, hub: Hub, replica: str) -> None:
     """Run a server whenever this replica holds its lease; otherwise note which replica does."""
-    name = f"server {server.name}"
+    name, store = f"server {server.name}", hub.store
     try:
         while True:
             server.lease_holder = await _take(store, name, replica, server.lease_holder)
             if server.lease_holder == replica:
                 server.lease_holder = ""
-                on_taken()
                 _log.info("%s runs on this replica", server.name)
                 await _run_while_held(server.run, store, name, replica)
                 server.connection = None
                 # Until the next attempt, it is unknown where the server runs.
                 server.lease_holder = "nowhere"
+            # The tools come from the store, where the other replica has put them.
+            server.is_listed = hub.knows_tools_of(server.config)
             await anyio.sleep(RENEW_SECONDS)
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(RENEW_SECONDS):

@@ -265,7 +265,7 @@ class UpstreamPool:
         async def supervise() -> None:
             with scope:
                 if server.replicas == "one" and self.replica:
-                    await run_with_lease(upstream, self.hub.store, self.replica, upstream.relist)
+                    await run_with_lease(upstream, self.hub, self.replica)
                 else:
                     await upstream.run()
 
