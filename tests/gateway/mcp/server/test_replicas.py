@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import anyio
@@ -124,7 +125,7 @@ async def test_a_log_level_holds_on_every_replica(replicas: Replicas) -> None:
                 for number in range(4):
                     # The server logs a message for debugging and an error.
                     await connected.call_tool("old___log", {})
-                    await wait_until(lambda number=number: logged.count("error") > number)
+                    await wait_until(partial(lambda count: logged.count("error") > count, number))
 
 
 @pytest.mark.parametrize("tool", ["old___ask", "new___ask", "single___ask"])

@@ -6,10 +6,11 @@ It uses private parts of the SDK, which `tests/gateway/mcp/server/test_replicas.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import anyio
 from anyio.abc import TaskStatus
+from mcp.server import Server
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_connection
@@ -25,17 +26,28 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
-from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.server.sessions.session_store import StoredSession
+from toolcrib.gateway.mcp.server.sessions.session_store import SessionStore, StoredSession
+from toolcrib.gateway.replicas import ReplicaChannel
 
 SESSION_HEADER: Final = "mcp-session-id"
 _INITIALIZED: Final = "notifications/initialized"
 
 
+class SessionRouter(Protocol):
+    """What a session manager needs of the router."""
+
+    server: Server[Any]
+    replicas: ReplicaChannel
+    sessions: SessionStore
+
+    def restore_connection(self, connection: Connection, stored: StoredSession) -> None:
+        """Continue a session that another replica has opened."""
+
+
 class ReplicaSessionManager(StreamableHTTPSessionManager):
     """Serves sessions, and restores those that are not known on this replica."""
 
-    def __init__(self, router: McpRouter, http: HttpConfig) -> None:
+    def __init__(self, router: SessionRouter, http: HttpConfig) -> None:
         super().__init__(
             router.server,
             session_idle_timeout=http.session_idle_seconds,
