@@ -132,6 +132,7 @@ CALENDAR = [
         title_=text("The title."),
         start_=text("Begin.", format="date-time"),
         end=text("End.", format="date-time"),
+        place={"anyOf": [TEXT, {"type": "null"}], "default": None, "description": "Where."},
         people=PEOPLE,
     ),
     tool(

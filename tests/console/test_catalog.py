@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -80,6 +81,30 @@ def test_wrong_arguments_are_explained(page: Page) -> None:
     expect(call.get_by_role("alert")).to_contain_text("people")
 
 
+def test_optional_parameters_and_lists_need_no_json(page: Page) -> None:
+    page.goto("/catalog?tool=calendar___create_event")
+    call = page.get_by_role("form", name="Call the tool")
+    call.get_by_label("title").fill("Review")
+    call.get_by_label("start").fill("2026-11-18T09:00:00Z")
+    call.get_by_label("place").fill("Room 4")
+    call.get_by_role("button", name="Call the tool").click()
+    expect(page.locator(".call-result")).to_contain_text('"place": "Room 4"')
+    page.goto("/catalog?tool=github___create_issue")
+    call.get_by_label("repository").fill("octo/site")
+    call.get_by_label("title").fill("Blank page")
+    call.get_by_label("labels").fill("bug\nurgent now")
+    call.get_by_role("button", name="Edit as JSON").click()
+    text = call.get_by_label("Arguments as JSON")
+    expect(text).to_have_value(re.compile('"urgent now"'))
+    # What was entered as JSON is in the fields afterwards.
+    text.fill(text.input_value().replace("Blank page", "White page").replace("urgent now", "later"))
+    call.get_by_role("button", name="Edit in fields").click()
+    expect(call.get_by_label("title")).to_have_value("White page")
+    expect(call.get_by_label("labels")).to_have_value("bug\nlater")
+    call.get_by_role("button", name="Call the tool").click()
+    expect(page.locator(".call-result")).to_contain_text("White page")
+
+
 def test_destructive_tool_asks_first(page: Page) -> None:
     page.goto("/catalog?tool=github___delete_branch")
     page.get_by_label("repository").fill("octo/site")
@@ -87,6 +112,8 @@ def test_destructive_tool_asks_first(page: Page) -> None:
     page.get_by_role("button", name="Call the tool").click()
     dialog = page.get_by_role("dialog", name="Call this tool?")
     expect(dialog).to_contain_text("octo/site")
+    # A second Enter by mistake does not call the tool.
+    expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
     page.keyboard.press("Escape")
     expect(dialog).to_be_hidden()
     expect(page.locator(".call-result")).to_be_empty()

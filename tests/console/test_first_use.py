@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, expect
@@ -36,8 +39,32 @@ def test_empty_install_leads_to_the_first_result_in_three_steps(browser: Browser
             steps.get_by_role("tabpanel").get_by_role("button", name="Copy").click()
             assert page.evaluate("navigator.clipboard.readText()") == code.inner_text()
         assert "/mcp" in code.inner_text()
+        steps.get_by_role("tab", name="opencode").press("ArrowRight")
+        expect(steps.get_by_role("tab", name="Claude Code")).to_be_focused()
+        expect(code).to_contain_text("claude mcp add")
         steps.get_by_role("button", name="Search").click()
         expect(page).to_have_url(re.compile(r"/search\?q="))
+
+
+def test_page_opened_before_the_demo_server_has_started_counts_its_tools(browser: Browser, tmp_path: Path) -> None:
+    with running_gateway(tmp_path) as gateway, open_context(browser, gateway.url) as context:
+        page = context.new_page()
+        page.goto("/")
+        total = page.locator("[data-start-count]")
+        expect(total).to_contain_text(re.compile("looks through [1-9][0-9]* tools"))
+
+
+def test_commands_of_the_first_steps_work_without_an_installation(browser: Browser, demo: GatewayProcess) -> None:
+    with open_context(browser, demo.url) as context:
+        page = context.new_page()
+        page.goto("/")
+        steps = page.get_by_role("region", name="First steps")
+        text = steps.get_by_role("listitem").first.locator("code").inner_text()
+        assert text.endswith(" import")
+        subprocess.run([*shlex.split(text), "--help"], check=True, capture_output=True)
+        steps.get_by_role("link", name="Import servers").click()
+        dialog = page.get_by_role("dialog", name="Add a server")
+        expect(dialog.get_by_role("button", name="From your clients")).to_have_attribute("aria-pressed", "true")
 
 
 def test_start_search_call_and_connect(browser: Browser, demo: GatewayProcess) -> None:

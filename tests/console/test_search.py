@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from playwright.sync_api import Page, expect
 
+from tests.gateway.serving import GatewayProcess
+
 
 def test_results_appear_while_typing_and_say_why(page: Page) -> None:
     page.goto("/search")
@@ -78,6 +80,24 @@ def test_filters_and_see_as(page: Page) -> None:
     expect(page.locator(".hit-name").filter(has_text="delete_branch")).to_have_count(0)
 
 
+def test_see_as_offers_profiles_that_were_created_in_the_console(page: Page, gateway: GatewayProcess) -> None:
+    assert gateway.request("/api/profiles", body={"name": "letters", "servers": ["mail"]}).status == 200
+    page.goto("/search?q=search&profile=letters")
+    expect(page.locator(".hit-name").first).to_contain_text("mail___")
+    expect(page.get_by_label("See as")).to_have_value("letters")
+    expect(page.locator(".hit-name").filter(has_text="github")).to_have_count(0)
+
+
+def test_examples_fit_the_catalog(page: Page) -> None:
+    page.goto("/search")
+    example = page.locator(".state-actions button").first
+    expect(example).to_be_visible()
+    text = example.inner_text()
+    example.click()
+    expect(page.get_by_role("searchbox")).to_have_value(text)
+    expect(page.get_by_role("img", name="Confident")).to_be_visible()
+
+
 def test_missing_tool_is_explained(page: Page) -> None:
     page.goto("/search?q=letter&mode=lexical")
     explain = page.get_by_role("region", name="Why was a tool not found?")
@@ -95,6 +115,12 @@ def test_saved_test_is_evaluated_and_deleted(page: Page) -> None:
     hit.get_by_role("button", name="Save as test").click()
     tests = page.get_by_role("region", name="Saved tests", exact=True).first
     expect(tests).to_contain_text("open a bug report")
+    # On a phone, words stay whole.
+    page.set_viewport_size({"width": 380, "height": 800})
+    delete = tests.get_by_role("button", name="Delete the test")
+    box = delete.bounding_box()
+    assert box is not None and box["height"] < 30
+    page.set_viewport_size({"width": 1280, "height": 800})
     page.get_by_role("button", name="Evaluate").click()
     expect(tests.locator(".metric-group h3")).to_have_text(["hybrid", "lexical"])
     expect(tests.locator("tbody .badge").first).to_contain_text("number")

@@ -8,7 +8,14 @@ from pathlib import Path
 from playwright.sync_api import Page, expect
 
 from tests.console.showcase import tool, write_catalog
-from tests.gateway.serving import GatewayProcess, wait_until
+from tests.gateway.serving import GatewayProcess, wait_until, write_json
+
+
+def test_overview_leads_to_the_server_that_fails(page: Page) -> None:
+    page.goto("/")
+    expect(page.get_by_role("region", name="Servers").get_by_role("link").nth(1)).to_have_text("warehouse")
+    page.get_by_role("region", name="Needs attention").get_by_role("link", name="Open: warehouse").click()
+    expect(page.get_by_role("region", name="Server")).to_contain_text("the database does not answer")
 
 
 def test_failing_server_comes_first_with_its_error_and_log(page: Page) -> None:
@@ -101,6 +108,61 @@ def test_servers_of_other_clients_are_offered(page: Page, home: Path) -> None:
     dialog.get_by_role("button", name="Continue").click()
     expect(dialog.get_by_text("Name (from Cursor)")).to_be_visible()
     expect(dialog.get_by_label("Entry")).to_contain_text("weather-server")
+
+
+def test_servers_of_a_client_are_added_together(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
+    entries = {name: write_catalog(showcase, name, [tool("add", "Add.")]) for name in ("first", "second")}
+    page.goto("/servers?add=paste")
+    dialog = page.get_by_role("dialog", name="Add a server")
+    dialog.get_by_label("Configuration of any client").fill(json.dumps({"mcpServers": entries}))
+    dialog.get_by_role("button", name="Continue").click()
+    dialog.get_by_role("button", name="Add all 2").click()
+    added = dialog.get_by_label("Changes").locator("[data-kind=add]")
+    expect(added.filter(has_text='"first"')).to_have_count(1)
+    expect(added.filter(has_text='"second"')).to_have_count(1)
+    dialog.get_by_role("button", name="Save").click()
+    expect(dialog).to_be_hidden()
+    for name in entries:
+        expect(page.locator(f"[data-server={name}]")).to_contain_text("running")
+        remove_server(gateway, name)
+
+
+def test_openapi_document_is_added_by_form(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
+    operation = {"operationId": "get_health", "summary": "Get the health.", "responses": {"200": {"description": "Ok"}}}
+    document = {
+        "openapi": "3.1.0",
+        "info": {"title": "Health", "version": "1"},
+        "servers": [{"url": gateway.url}],
+        "paths": {"/health": {"get": operation}},
+    }
+    path = write_json(showcase / "health.json", document)
+    page.goto("/servers?add=openapi")
+    dialog = page.get_by_role("dialog", name="Add a server")
+    dialog.get_by_label("Name").fill("health")
+    dialog.get_by_label("OpenAPI document").fill(str(path))
+    dialog.get_by_role("button", name="Continue").click()
+    dialog.get_by_role("button", name="Test").click()
+    expect(dialog).to_contain_text("It works: 1 tool")
+    dialog.get_by_role("button", name="Show the change").click()
+    dialog.get_by_role("button", name="Save").click()
+    row = page.locator("[data-server=health]")
+    expect(row).to_contain_text("OpenAPI")
+    expect(row).to_contain_text("running")
+    row.click()
+    detail = page.get_by_role("region", name="Server")
+    expect(detail).to_contain_text("HTTP API (OpenAPI)")
+    expect(detail).to_contain_text(str(path))
+    page.goto("/catalog?tool=health___get_health")
+    page.get_by_role("button", name="Call the tool").click()
+    expect(page.locator(".call-result")).to_contain_text("Succeeded")
+    remove_server(gateway, "health")
+
+
+def remove_server(gateway: GatewayProcess, name: str) -> None:
+    edit = {"action": "remove", "name": name}
+    revision = gateway.request("/api/config/servers", body=edit).json["revision"]
+    assert gateway.request("/api/config/servers", body={**edit, "apply": True, "revision": revision}).status == 200
+    wait_until(lambda: name not in gateway.servers())
 
 
 def test_server_is_added_by_form_and_a_wrong_one_is_diagnosed(page: Page) -> None:

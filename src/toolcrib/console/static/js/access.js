@@ -98,9 +98,21 @@ function profileCard(profile) {
       fact("Mode", profile.mode),
       fact("Keys", profile.keys.join(", ") || "none"),
       fact("Records", profile.records_content ? "arguments and results" : "no arguments or results"),
+      fact("Quotas", describeQuotas(profile.settings) || "none"),
     ),
     profile.sample.length ? h("details", h("summary", "Tools"), h("p.mono.names", profile.sample.join(", "), more > 0 ? ` and ${formatNumber(more)} more` : "")) : null,
   );
+}
+
+const QUOTAS = [
+  ["callsPerMinute", "Calls a minute", (limit) => `${formatNumber(limit)} calls a minute`],
+  ["searchesPerMinute", "Searches a minute", (limit) => `${formatNumber(limit)} searches a minute`],
+  ["maxConcurrentCalls", "Calls at the same time", (limit) => `${formatNumber(limit)} calls at the same time`],
+  ["resultBytesPerMinute", "Bytes of results a minute", (limit) => `${formatCompact(limit)} bytes of results a minute`],
+];
+
+function describeQuotas(settings) {
+  return QUOTAS.filter(([key]) => settings[key]).map(([key, , describe]) => describe(settings[key])).join(", ");
 }
 
 const fact = (name, value) => [h("dt", name), h("dd", value)];
@@ -161,6 +173,7 @@ function createProfile() {
   const patterns = h("input", { id: "profile-tools", placeholder: "github___*, *read*", autocomplete: "off" });
   const mode = h("select", { id: "profile-mode" }, [["", "As configured"], ["auto", "auto"], ["direct", "direct"], ["search", "search"], ["dynamic", "dynamic"]].map(([value, text]) => h("option", { value }, text)));
   const records = h("input", { type: "checkbox" });
+  const quotas = QUOTAS.map(([key]) => h("input", { id: `profile-${key}`, type: "number", min: key === "resultBytesPerMinute" ? "1024" : "1", step: "1", inputmode: "numeric" }));
   openForm(
     "Create an access profile",
     [
@@ -169,6 +182,7 @@ function createProfile() {
       field("Tools", patterns, "Patterns of server___tool, with commas between them. Empty for all."),
       field("Mode", mode, "How tools are shown to clients."),
       h("label.check", records, "Record arguments and results in the audit log"),
+      h("details", h("summary", "Quotas"), h("div.stack.inset", h("p.help", "Of all clients with this access profile together. Empty for no limit."), QUOTAS.map(([, label], index) => field(label, quotas[index])))),
     ],
     "Create",
     async () => {
@@ -180,6 +194,7 @@ function createProfile() {
         ...(tools.length ? { tools } : {}),
         ...(mode.value ? { mode: mode.value } : {}),
         ...(records.checked ? { recordContent: true } : {}),
+        ...Object.fromEntries(QUOTAS.map(([key], index) => [key, quotas[index].value]).filter(([, value]) => value).map(([key, value]) => [key, Number(value)])),
       });
       return null;
     },
@@ -211,7 +226,7 @@ async function openForm(title, fields, action, submit) {
   await load().catch(() => {});
 }
 
-const field = (label, control, hint) => h("div.field", h("label", { for: control.id }, label), control, h("span.hint", hint));
+const field = (label, control, hint) => h("div.field", h("label", { for: control.id }, label), control, hint ? h("span.hint", hint) : null);
 
 async function load() {
   [{ keys }, { profiles, servers }] = await Promise.all([get("/api/keys"), get("/api/profiles")]);

@@ -3,7 +3,7 @@
 import { get, post, runAction, toast } from "./api.js";
 import { openDialog } from "./dialog.js";
 import { renderDiff } from "./diff.js";
-import { fill, h, plural } from "./dom.js";
+import { fill, find, h, plural } from "./dom.js";
 
 const EXAMPLE = `{
   "mcpServers": {
@@ -11,9 +11,13 @@ const EXAMPLE = `{
   }
 }`;
 
-/** Open the dialog to add a server. Resolves to true if one was saved. */
-export function addServer() {
-  return openDialog("Add a server", (close) => buildSteps(close), { size: "large" });
+const WAYS = [["paste", "Paste"], ["program", "Program"], ["address", "Address"], ["openapi", "OpenAPI"], ["clients", "From your clients"]];
+
+/** Open the dialog to add a server, at one of its ways. Resolves to true if one was saved. */
+export async function addServer(way = "paste") {
+  const saved = new Set();
+  await openDialog("Add a server", (close) => buildSteps(close, way, saved), { size: "large" });
+  return saved.size > 0;
 }
 
 /** Show what enabling, disabling or removing a server changes, and do it. Resolves to true if it was done. */
@@ -42,16 +46,31 @@ function changePreview(preview) {
   );
 }
 
-function buildSteps(close) {
+function buildSteps(close, way, saved) {
   const body = h("div.stack");
   showInput();
   return body;
+
+  /** Return what shows an edit and saves it; `done` runs after it was saved. */
+  async function previewEdit(edit, names, done) {
+    const change = await post("/api/config/servers", edit);
+    const save = h("button.button.primary", { type: "button" }, "Save");
+    save.addEventListener("click", () =>
+      runAction(save, async () => {
+        await post("/api/config/servers", { ...edit, apply: true, revision: change.revision });
+        names.forEach((name) => saved.add(name));
+        toast(`${names.length === 1 ? names[0] : plural(names.length, "server")} added to ${change.path}.`);
+        done();
+      }),
+    );
+    return [changePreview(change), h("div", save)];
+  }
 
   function showInput() {
     const error = h("p.form-error", { role: "alert", hidden: true });
     const next = h("button.button.primary", { type: "submit" }, "Continue");
     const fields = h("div");
-    const tabs = [["paste", "Paste"], ["program", "Program"], ["address", "Address"], ["clients", "From your clients"]].map(([kind, title]) =>
+    const tabs = WAYS.map(([kind, title]) =>
       h("button", { type: "button", "aria-pressed": "false", dataset: { kind }, onclick: () => choose(kind) }, title),
     );
     let kind;
@@ -64,7 +83,7 @@ function buildSteps(close) {
     const form = h(
       "form.stack",
       { novalidate: true },
-      h("div.segmented", { role: "group", "aria-label": "How to add the server" }, tabs),
+      h("div.segmented.wrap", { role: "group", "aria-label": "How to add the server" }, tabs),
       fields,
       error,
       h("footer.dialog-foot", h("button.button", { type: "button", onclick: () => close() }, "Cancel"), next),
@@ -89,7 +108,7 @@ function buildSteps(close) {
       });
     });
     fill(body, form);
-    choose("paste");
+    choose(WAYS.some(([kind]) => kind === way) ? way : "paste");
   }
 
   async function showDiscovered() {
@@ -101,14 +120,28 @@ function buildSteps(close) {
   function showChoice(servers, problems = []) {
     fill(
       body,
-      servers.length > 1 ? h("p", `${plural(servers.length, "server")} found. Test and add them one by one.`) : null,
+      servers.length > 1 ? addAll(servers) : null,
       problems.map((problem) => h("p.notice", { dataset: { kind: "warn" } }, problem)),
-      servers.map((server) => serverCard(server)),
+      servers.map((server) => serverCard(server, servers.length === 1)),
       h("footer.dialog-foot", h("button.button", { type: "button", onclick: showInput }, "Back")),
     );
   }
 
-  function serverCard(server) {
+  function addAll(servers) {
+    const valid = servers.filter((server) => !server.error);
+    const output = h("div.stack", { "aria-live": "polite" });
+    const button = h("button.button.primary", { type: "button" }, `Add all ${valid.length}`);
+    button.addEventListener("click", () =>
+      runAction(button, async () => {
+        const left = valid.filter((server) => !saved.has(server.name));
+        const edit = { action: "add", entries: Object.fromEntries(left.map((server) => [server.name, server.entry])) };
+        fill(output, await previewEdit(edit, left.map((server) => server.name), () => close()));
+      }),
+    );
+    return h("div.stack", h("div.row.spread", h("p", `${plural(servers.length, "server")} found. Add all of them, or test and add single ones.`), valid.length > 1 ? button : null), output);
+  }
+
+  function serverCard(server, isOnly) {
     const output = h("div.stack", { "aria-live": "polite" });
     const name = h("input", { value: server.name, "aria-label": "Name", spellcheck: "false" });
     const test = h("button.button", { type: "button" }, "Test");
@@ -117,20 +150,15 @@ function buildSteps(close) {
     preview.addEventListener("click", () =>
       runAction(preview, async () => {
         const edit = { action: "add", name: name.value.trim(), entry: server.entry };
-        const change = await post("/api/config/servers", edit);
-        const save = h("button.button.primary", { type: "button" }, "Save");
-        save.addEventListener("click", () =>
-          runAction(save, async () => {
-            await post("/api/config/servers", { ...edit, apply: true, revision: change.revision });
-            toast(`${edit.name} is added to ${change.path}.`);
-            close(true);
-          }),
-        );
-        fill(output, changePreview(change), h("div", save));
-        save.focus();
+        const done = () => {
+          if (isOnly) close();
+          else fill(card, h("p.notice", { dataset: { kind: "ok" } }, `${edit.name} is added.`));
+        };
+        fill(output, await previewEdit(edit, [edit.name], done));
+        find("button", output)?.focus();
       }),
     );
-    return h(
+    const card = h(
       "section.card.stack",
       { "aria-label": server.name },
       h("div.field", h("span.label", server.client ? `Name (from ${server.client})` : "Name"), name),
@@ -139,6 +167,7 @@ function buildSteps(close) {
       server.error ? h("p.notice", { dataset: { kind: "bad" } }, server.error) : h("div.row", test, preview),
       output,
     );
+    return card;
   }
 }
 
@@ -153,7 +182,11 @@ function inputsFor(kind) {
   if (kind === "program") {
     return h("div.stack", name, input("command", "Command", "The program, such as npx or uvx."), input("args", "Arguments", "One per line.", true), input("env", "Variables", "One per line: NAME=value, or NAME=${NAME} to take it from the environment.", true));
   }
-  return h("div.stack", name, input("url", "Address", "Such as https://example.com/mcp."), input("headers", "Headers", "One per line: Authorization: Bearer ${TOKEN}.", true));
+  const headers = input("headers", "Headers", "One per line: Authorization: Bearer ${TOKEN}.", true);
+  if (kind === "openapi") {
+    return h("div.stack", name, input("openapi", "OpenAPI document", "A URL or a file on the machine of the gateway, in JSON or YAML. Its operations become tools."), input("baseUrl", "Address of the API", "Empty for the one in the document."), headers);
+  }
+  return h("div.stack", name, input("url", "Address", "Such as https://example.com/mcp."), headers);
 }
 
 function readEntry(kind, elements) {
@@ -170,13 +203,19 @@ function readEntry(kind, elements) {
     if (!entry.command) throw new Error("The command is missing.");
     return entry;
   }
+  if (kind === "openapi") {
+    const entry = { openapi: elements.openapi.value.trim(), headers: pairs("headers", ":") };
+    if (!entry.openapi) throw new Error("The document is missing.");
+    const baseUrl = elements.baseUrl.value.trim();
+    return baseUrl ? { ...entry, baseUrl } : entry;
+  }
   if (!elements.url.value.trim()) throw new Error("The address is missing.");
   return { url: elements.url.value.trim(), headers: pairs("headers", ":") };
 }
 
 function renderReport(report) {
   const summary = report.running
-    ? h("p.notice", { dataset: { kind: "ok" } }, `It works: ${plural(report.tools, "tool")}, ${plural(report.tokens, "token")}, protocol ${report.protocol}.`)
+    ? h("p.notice", { dataset: { kind: "ok" } }, `It works: ${[plural(report.tools, "tool"), plural(report.tokens, "token"), report.protocol ? `protocol ${report.protocol}` : ""].filter(Boolean).join(", ")}.`)
     : h("p.notice", { dataset: { kind: "bad" } }, "It does not start.");
   return [summary, report.findings.map((finding) => h("p.notice", { dataset: { kind: finding.severity === "error" ? "bad" : "warn" } }, h("strong", finding.problem), finding.fix ? h("div", `Fix: ${finding.fix}.`) : null))];
 }

@@ -4,11 +4,12 @@ import { find, h } from "./dom.js";
 
 const csrfToken = find('meta[name="csrf-token"]')?.content ?? "";
 
-/** An error reply of the API; its message is for the user. */
+/** An error reply of the API; its message is for the user, and `content` is the parsed JSON. */
 export class ApiError extends Error {
-  constructor(message, status) {
+  constructor(message, status, content = null) {
     super(message);
     this.status = status;
+    this.content = content;
   }
 }
 
@@ -37,7 +38,7 @@ export async function request(method, path, { body, query, signal } = {}) {
     location.assign(`/login?next=${encodeURIComponent(location.pathname + location.search)}`);
   }
   const error = content?.error;
-  throw new ApiError(error?.message ?? error ?? `The gateway answered with status ${reply.status}.`, reply.status);
+  throw new ApiError(error?.message ?? error ?? `The gateway answered with status ${reply.status}.`, reply.status, content);
 }
 
 export const get = (path, query, signal) => request("GET", path, { query, signal });
@@ -52,6 +53,17 @@ export function setConnected(isConnected) {
   status.dataset.connection = isConnected ? "" : "lost";
   find("[data-connection-text]", status).textContent = isConnected ? "Connected" : "Connection lost";
   document.body.classList.toggle("is-stale", !isConnected);
+}
+
+/** Show that the gateway answers but cannot do everything, or with "" that all is well. */
+export function setLimited(text, detail = "") {
+  const status = find("[data-connection]");
+  const banner = find("[data-banner]");
+  if (!status || !banner || status.dataset.connection === "lost") return;
+  status.dataset.connection = text ? "limited" : "";
+  find("[data-connection-text]", status).textContent = text || "Connected";
+  banner.hidden = !text;
+  banner.textContent = detail;
 }
 
 /** Show a message for some seconds: toast("Saved") or toast(error). */

@@ -1,6 +1,6 @@
 // What every page has: theme, logout, keyboard shortcuts and the counts in the navigation.
 
-import { get, post, runAction } from "./api.js";
+import { get, post, runAction, setLimited } from "./api.js";
 import { find, formatNumber, h } from "./dom.js";
 import { openDialog } from "./dialog.js";
 import { poll } from "./events.js";
@@ -69,7 +69,17 @@ poll(async () => {
   const { servers } = await get("/api/servers");
   setCount("servers", servers.filter((server) => server.trouble).length, "not reachable");
   setCount("decisions", servers.reduce((sum, server) => sum + server.waiting.length, 0), "waiting");
+  await showReadiness();
 }, COUNTS_INTERVAL_MS);
+
+/** Show whether the gateway shuts down, or works without its database. */
+async function showReadiness() {
+  // A gateway that is not ready replies with an error status and the same content.
+  const { status, store } = (await get("/ready").catch((error) => error.content)) ?? {};
+  if (status === "draining") setLimited("Shutting down", "The gateway shuts down. It finishes running calls and accepts no new ones.");
+  else if (store === "unavailable") setLimited("Database away", "The gateway cannot reach its database. Search and calls work; history, keys and approvals wait until it is back.");
+  else if (status) setLimited("");
+}
 
 function setCount(page, count, label) {
   const badge = find(`[data-count="${page}"]`);

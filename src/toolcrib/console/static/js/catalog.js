@@ -135,7 +135,7 @@ async function openTool(name) {
   try {
     content = toolView(await get(`/api/tools/${encodeURIComponent(name)}`), () => setTimeout(() => openTool(name), 1_500));
   } catch (error) {
-    content = [state("error", "This tool is not in the catalog", error.message)];
+    content = [state("error", error.status === 404 ? "This tool is not in the catalog" : "The tool could not be loaded", error.message)];
   }
   if (openName !== name) return;
   detail.classList.remove("is-loading");

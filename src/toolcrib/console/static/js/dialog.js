@@ -46,13 +46,13 @@ export async function confirm(title, detail, { action = "Continue", isDangerous 
       h("div.dialog-text", detail),
       h(
         "footer.dialog-foot",
-        h("button.button", { type: "button", onclick: () => close(false) }, "Cancel"),
+        h("button.button", { type: "button", dataset: isDangerous ? { autofocus: "" } : {}, onclick: () => close(false) }, "Cancel"),
         h(
           "button.button",
           {
             class: isDangerous ? "danger" : "primary",
             type: "button",
-            dataset: { autofocus: "" },
+            dataset: isDangerous ? {} : { autofocus: "" },
             onclick: () => close(true),
           },
           action,

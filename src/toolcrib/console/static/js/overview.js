@@ -54,6 +54,8 @@ const savedChart = createChart({
 
 const charts = h("div.grid.charts", { hidden: true }, traffic.element, latency.element);
 const noTraffic = state("empty", "No calls and searches in this time", "They appear here as they happen.");
+const noHistory = state("error", "The history cannot be read now", "It is in the database, which cannot be reached.");
+noHistory.hidden = true;
 
 function formatTime(point) {
   const date = new Date(point.at * 1000);
@@ -83,14 +85,18 @@ function drawFigures(overview, series, savings) {
   );
 }
 
+function serverLink(name) {
+  return `/servers?server=${encodeURIComponent(name)}`;
+}
+
 function drawNotices(notices) {
   fill(parts.notices, notices.map((notice) => h("div.notice", { dataset: { kind: "warn" } }, notice)));
 }
 
 const DECISION_LINKS = {
-  definition: ["/decisions", "Review"],
-  login: ["/servers", "Log in"],
-  server: ["/servers", "Open"],
+  definition: [() => "/decisions", "Review"],
+  login: [serverLink, "Log in"],
+  server: [serverLink, "Open"],
 };
 
 function drawAttention(decisions) {
@@ -104,12 +110,12 @@ function drawAttention(decisions) {
       h(
         "ul.rows",
         decisions.map((each) => {
-          const [href, action] = DECISION_LINKS[each.kind];
+          const [link, action] = DECISION_LINKS[each.kind];
           return h(
             "li.rows-item",
             h("span.dot", { dataset: { kind: each.kind === "server" ? "bad" : "warn" } }),
             h("div.rows-text", h("strong", each.server), h("div.muted", each.text)),
-            h("a.button.small", { href }, action),
+            h("a.button.small", { href: link(each.server), "aria-label": `${action}: ${each.server}` }, action),
           );
         }),
       ),
@@ -118,7 +124,7 @@ function drawAttention(decisions) {
 }
 
 function serverKind(server) {
-  if (server.trouble) return "bad";
+  if (server.trouble && server.state !== "stopped") return "bad";
   return server.waiting.length || server.flagged.length ? "warn" : server.state === "started" || server.state === "in use" ? "ok" : "off";
 }
 
@@ -136,7 +142,7 @@ function drawServers(servers) {
               h(
                 "li.rows-item",
                 h("span.dot", { dataset: { kind: serverKind(server) } }),
-                h("div.rows-text", h("strong", server.name), h("div.muted", server.trouble || `${server.state}, ${plural(server.tools, "tool")}, about ${formatCompact(server.tokens)} tokens`)),
+                h("div.rows-text", h("a.row-link", { href: serverLink(server.name) }, server.name), h("div.muted", server.trouble || `${server.state}, ${plural(server.tools, "tool")}, about ${formatCompact(server.tokens)} tokens`)),
                 h("span.muted.nowrap", plural(server.calls, "call")),
               ),
             ),
@@ -186,7 +192,12 @@ function drawSavings(savings) {
 
 async function drawStart(overview) {
   if (!overview.is_demo && !overview.is_unused) return fill(parts.start);
-  if (parts.start.childElementCount) return parts.start;
+  const count = `Describe a task. The search looks through ${plural(overview.tools, "tool")}.`;
+  if (parts.start.childElementCount) {
+    find("[data-start-count]", parts.start).textContent = count;
+    return parts.start;
+  }
+  const setup = await get("/api/setup");
   const query = h("input", { type: "search", name: "q", value: overview.is_demo ? "how many days until Christmas" : "", placeholder: "What should a tool do?", "aria-label": "A query" });
   const form = h("form.row.nowrap-form", { action: "/search", method: "get" }, query, h("button.button.primary", { type: "submit" }, "Search"));
   return fill(
@@ -198,13 +209,14 @@ async function drawStart(overview) {
       h(
         "ol.steps",
         step("Import your servers", [
-          h("p", overview.is_demo ? "The demo server runs now, so you can try everything at once. To use the servers of your clients, run:" : "Add the servers of your clients:"),
-          codeBlock("toolcrib import", "Command"),
-          h("p.help", "Or ", h("a", { href: "/servers" }, "add a server"), " here. Then start ", h("code", "toolcrib serve"), " again."),
+          h("p", overview.is_demo ? "The demo server runs now, so you can start with step 2 or 3. Later, take over the servers of your clients:" : "Take over the servers of your clients:"),
+          h("div.row", h("a.button", { href: "/servers?add=clients" }, "Import servers"), h("a.button", { href: "/servers?add=paste" }, "Add a server")),
+          h("p.help", "Or run this in a terminal:"),
+          codeBlock(`${setup.command} import`, "Command"),
         ]),
-        step("Connect your client", [await clientSetup()]),
+        step("Connect your client", [clientSetup(setup)]),
         step("Try a search", [
-          h("p", `Describe a task. The search looks through ${plural(overview.tools, "tool")}.`),
+          h("p", { dataset: { startCount: "" } }, count),
           form,
         ]),
       ),
@@ -233,6 +245,7 @@ function chartCard() {
     { "aria-label": "Traffic" },
     h("div.card-head", h("h2", "Traffic"), h("div.actions", h("div.segmented", { role: "group", "aria-label": "Time" }, buttons))),
     noTraffic,
+    noHistory,
     charts,
   );
 }
@@ -241,8 +254,8 @@ async function load() {
   const wanted = range;
   const [overview, series, savings] = await Promise.all([
     get("/api/overview"),
-    hasFullAccess ? get("/api/timeseries", { range: wanted }) : null,
-    hasFullAccess ? get("/api/savings") : null,
+    hasFullAccess ? unlessAway(get("/api/timeseries", { range: wanted })) : null,
+    hasFullAccess ? unlessAway(get("/api/savings")) : null,
   ]);
   if (wanted !== range) return;
   drawNotices(overview.notices);
@@ -252,15 +265,28 @@ async function load() {
   if (series) {
     charts.hidden = !(series.total.calls || series.total.searches);
     noTraffic.hidden = !charts.hidden;
+    noHistory.hidden = true;
     traffic.update(series.points);
     latency.update(series.points);
+  }
+  else if (charts.hidden) {
+    noTraffic.hidden = true;
+    noHistory.hidden = false;
   }
   if (savings) drawSavings(savings);
   await drawStart(overview);
 }
 
+/** Return the result of a request, or null if the database of the gateway cannot be reached. */
+function unlessAway(reply) {
+  return reply.catch((error) => {
+    if (error.status === 503) return null;
+    throw error;
+  });
+}
+
 async function showSetup() {
-  const content = await clientSetup();
+  const content = clientSetup(await get("/api/setup"));
   openDialog("Connect a client", () => content);
 }
 

@@ -86,6 +86,15 @@ function describeLimits(schema) {
   return parts.length ? h("div.muted", parts.join(", ").slice(0, 300)) : null;
 }
 
+/** Return the one schema besides null in a union such as "string or null", or the schema itself. */
+function unwrapOptional(schema, root) {
+  const found = resolve(schema, root);
+  const options = (found.anyOf ?? found.oneOf)?.map?.((each) => resolve(each, root)).filter((each) => each.type !== "null");
+  if (options?.length !== 1) return found;
+  const { anyOf: _, oneOf: __, ...rest } = found;
+  return { ...options[0], ...rest };
+}
+
 /** Build a form from a schema. Returns its element and `read()`, which returns the arguments or throws an Error. */
 export function buildForm(root) {
   const found = resolve(root, root);
@@ -108,7 +117,17 @@ export function buildForm(root) {
   };
   const toggle = h("button.text-button", { type: "button" }, "Edit as JSON");
   toggle.addEventListener("click", () => {
-    if (!isJson) {
+    if (isJson) {
+      let values;
+      try {
+        values = JSON.parse(json.value || "{}");
+      } catch {
+        // A call shows what is wrong.
+        json.focus();
+        return;
+      }
+      for (const input of inputs) input.write(values?.[input.name]);
+    } else {
       let values = {};
       try {
         values = readFields();
@@ -133,31 +152,40 @@ export function buildForm(root) {
 }
 
 function buildInput(name, schema, root, required, index) {
-  const found = resolve(schema, root);
+  const found = unwrapOptional(schema, root);
   const id = `argument-${index}`;
   const type = Array.isArray(found.type) ? found.type.find((each) => each !== "null") : found.type;
+  const isList = type === "array" && resolve(found.items, root).type === "string";
+  const unset = found.default === undefined ? "not set" : `not set (default: ${JSON.stringify(found.default)})`.slice(0, 80);
   let input;
   let read;
+  let write = (value) => (input.value = value === undefined || value === null ? "" : String(value));
   if (Array.isArray(found.enum) && found.enum.length <= 500) {
     const options = found.enum.map((value, at) => h("option", { value: String(at) }, typeof value === "string" ? value : JSON.stringify(value)));
-    input = h("select", h("option", { value: "" }, required ? "choose …" : "not set"), options);
+    input = h("select", h("option", { value: "" }, required ? "choose …" : unset), options);
     read = () => (input.value === "" ? undefined : found.enum[Number(input.value)]);
+    write = (value) => (input.value = found.enum.includes(value) ? String(found.enum.indexOf(value)) : "");
   } else if (type === "boolean") {
-    input = h("select", h("option", { value: "" }, "not set"), h("option", { value: "true" }, "true"), h("option", { value: "false" }, "false"));
+    input = h("select", h("option", { value: "" }, unset), h("option", { value: "true" }, "true"), h("option", { value: "false" }, "false"));
     read = () => (input.value === "" ? undefined : input.value === "true");
   } else if (type === "integer" || type === "number") {
     input = h("input", { type: "number", step: type === "integer" ? "1" : "any", min: found.minimum, max: found.maximum });
     read = () => (input.value === "" ? undefined : Number(input.value));
   } else if (type === "string") {
     const isLong = /body|content|markdown|message|code|html/i.test(name) && !found.format;
-    input = isLong ? h("textarea", { rows: "3" }) : h("input", { type: found.format === "date" ? "date" : "text", spellcheck: "false" });
+    input = isLong
+      ? h("textarea", { rows: "3" })
+      : h("input", { type: found.format === "date" ? "date" : "text", placeholder: found.format === "date-time" ? "2026-01-31T09:00:00Z" : "", spellcheck: "false" });
     read = () => (input.value === "" ? undefined : input.value);
   } else {
-    input = h("textarea", { rows: "2", placeholder: type === "array" ? "[ ]" : "{ }", spellcheck: "false" });
+    input = h("textarea", { rows: "2", placeholder: isList ? "" : type === "array" ? "[ ]" : "{ }", spellcheck: "false" });
+    write = (value) => (input.value = value === undefined ? "" : isList && Array.isArray(value) ? value.join("\n") : JSON.stringify(value, null, 2));
     read = () => {
-      if (!input.value.trim()) return undefined;
+      const text = input.value.trim();
+      if (!text) return undefined;
+      if (isList && !text.startsWith("[")) return text.split("\n").map((line) => line.trim()).filter(Boolean);
       try {
-        return JSON.parse(input.value);
+        return JSON.parse(text);
       } catch {
         throw new Error(`${name} must be valid JSON`);
       }
@@ -165,8 +193,8 @@ function buildInput(name, schema, root, required, index) {
   }
   input.id = id;
   if (found.default !== undefined && input.placeholder === "") input.placeholder = `default: ${JSON.stringify(found.default)}`.slice(0, 80);
-  const hint = [describeType(schema, root), String(found.description ?? "").slice(0, 200)].filter(Boolean).join(" · ");
+  const hint = [describeType(schema, root), isList ? "one per line" : "", String(found.description ?? "").slice(0, 200)].filter(Boolean).join(" · ");
   input.setAttribute("aria-describedby", `${id}-hint`);
   const label = h("label", { for: id }, h("span.mono", name), required ? h("span.muted", " required") : null);
-  return { name, required, read, element: h("div.field", label, input, h("span.hint", { id: `${id}-hint` }, hint)) };
+  return { name, required, read, write, element: h("div.field", label, input, h("span.hint", { id: `${id}-hint` }, hint)) };
 }

@@ -9,7 +9,6 @@ const FIELD_NAMES = {
   meaning: "meaning", name: "name", description: "description", parameter: "parameter name",
   parameter_text: "parameter", parameter_name: "parameter name", server: "server", title: "title", tags: "tag",
 };
-const EXAMPLES = ["convert miles to kilometres", "how many days until a date", "compare two texts, then count their words"];
 
 const form = find("[data-search-form]");
 const results = find("[data-results]");
@@ -111,10 +110,10 @@ async function search() {
 
 function showStart() {
   results.classList.remove("is-split", "is-loading");
-  const buttons = EXAMPLES.map((text) =>
-    h("button.button", { type: "button", onclick: () => useQuery(text) }, text),
+  const buttons = (options?.examples ?? []).map((text) =>
+    h("button.button.example", { type: "button", onclick: () => useQuery(text) }, text),
   );
-  fill(results, state("empty", "Type what the tool should do", "Or start with one of these:", ...buttons));
+  fill(results, state("empty", "Type what the tool should do", buttons.length ? "Or start with one of these:" : "The results appear as you type.", ...buttons));
 }
 
 function useQuery(text) {

@@ -7,6 +7,7 @@ import { poll } from "./events.js";
 
 const LIST_INTERVAL_MS = 2_000;
 const KINDS = { started: "ok", "in use": "ok", known: "off", configured: "off", stopped: "off", disabled: "off" };
+const TRANSPORTS = { stdio: "MCP server, a program", http: "MCP server on HTTP", sse: "MCP server on HTTP (SSE)", openapi: "HTTP API (OpenAPI)" };
 const STATES = { started: "running", "in use": "in use", known: "starts on demand", configured: "starting", stopped: "stopped", disabled: "disabled" };
 
 const list = find("[data-server-list]");
@@ -17,7 +18,13 @@ let openName = new URLSearchParams(location.search).get("server") ?? "";
 let shown = "";
 let log;
 
-find("[data-add]")?.addEventListener("click", () => addServer().then((isSaved) => isSaved && refresh()));
+const openAdd = (way) => addServer(way).then((isSaved) => isSaved && refresh());
+find("[data-add]")?.addEventListener("click", () => openAdd());
+const wantedWay = new URLSearchParams(location.search).get("add");
+if (wantedWay && hasFullAccess) {
+  history.replaceState(null, "", "/servers");
+  openAdd(wantedWay);
+}
 const stop = poll(refresh, LIST_INTERVAL_MS);
 addEventListener("pagehide", stop);
 
@@ -63,7 +70,7 @@ function renderRow(server) {
     h(
       "button.server-row",
       { type: "button", "aria-pressed": String(server.name === openName), dataset: { server: server.name }, onclick: () => openServer(server.name) },
-      h("span.server-name", h("span.dot", { dataset: { kind: kindOf(server) } }), server.name),
+      h("span.server-name", h("span.dot", { dataset: { kind: kindOf(server) } }), server.name, server.transport === "openapi" ? h("span.badge", "OpenAPI") : null),
       stateBadge(server),
       h("span.server-figures.muted", server.state === "disabled" ? "" : `${plural(server.tools, "tool")} · ${formatCompact(server.tokens)} tok · ${plural(server.calls, "call")}`),
       server.trouble && server.state !== "stopped" ? h("span.server-trouble", server.trouble.slice(0, 160)) : null,
@@ -103,11 +110,10 @@ async function loadDetail(name) {
     server = await get(`/api/servers/${encodeURIComponent(name)}`);
     if (hasFullAccess) ({ lines } = await get(`/api/servers/${encodeURIComponent(name)}/log`));
   } catch (error) {
-    if (openName === name && error.status === 404) {
-      detail.hidden = false;
-      root.classList.add("has-detail");
-      fill(detail, state("empty", "There is no such server", "It may have been removed.", h("button.button", { type: "button", onclick: closeServer }, "All servers")));
-    }
+    const back = h("button.button", { type: "button", onclick: closeServer }, "All servers");
+    if (openName !== name) return;
+    if (error.status === 404) showInstead(state("empty", "There is no such server", "It may have been removed.", back));
+    else if (!detail.contains(log)) showInstead(state("error", "The server could not be loaded", error.message, back));
     return;
   }
   if (openName !== name) return;
@@ -125,6 +131,14 @@ async function loadDetail(name) {
     fill(log, text || "Nothing was written to standard error.");
     if (isAtEnd) log.scrollTop = log.scrollHeight;
   }
+}
+
+/** Show a message in place of a server. */
+function showInstead(message) {
+  detail.hidden = false;
+  root.classList.add("has-detail");
+  delete detail.dataset.signature;
+  fill(detail, message);
 }
 
 function showDetail(server) {
@@ -149,12 +163,12 @@ function showDetail(server) {
       h("h3", "Connection"),
       h(
         "dl.facts",
-        fact("Transport", server.transport),
+        fact("Kind", TRANSPORTS[server.transport] ?? server.transport),
         fact("Protocol revision", server.protocol),
         fact("Started", server.startedAt ? timeAgo(server.startedAt) : null),
         fact("Restarts", server.starts > 1 ? formatNumber(server.starts - 1) : "none"),
         fact("Start", server.start === "lazy" ? "on demand" : "with the gateway"),
-        fact(server.canLogIn ? "Address" : "Command", server.target ? h("code", server.target.slice(0, 400)) : null),
+        fact(server.transport === "openapi" ? "Document" : server.canLogIn ? "Address" : "Command", server.target ? h("code", server.target.slice(0, 400)) : null),
       ),
     ),
     server.instructions ? h("section.detail-section", h("h3", "Instructions"), longText(server.instructions, 800)) : null,

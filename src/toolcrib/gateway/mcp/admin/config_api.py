@@ -30,6 +30,7 @@ from toolcrib.gateway.mcp.admin.doctor import check_servers
 from toolcrib.gateway.secrets import collect_document_secrets
 
 MAX_PASTED_SERVERS: Final = 100
+MAX_RECORDED_CHARS: Final = 500
 HIDDEN_SECRET: Final = "•••"
 _ACTIONS: Final = ("add", "enable", "disable", "remove")
 # Where clients keep their servers in a file: the path of the section.
@@ -96,7 +97,7 @@ def _find_entries(text: str, name: str) -> tuple[bool, Mapping[str, Any]]:
             found = found.get(step) if isinstance(found, Mapping) else None
         if isinstance(found, Mapping):
             return is_toml, found
-    if "command" in value or any(key.lower().endswith("url") for key in value):
+    if "command" in value or "openapi" in value or any(key.lower().endswith("url") for key in value):
         return is_toml, {name or str(value.get("name") or "server"): {k: v for k, v in value.items() if k != "name"}}
     return is_toml, {key: entry for key, entry in value.items() if isinstance(entry, Mapping)}
 
@@ -147,6 +148,17 @@ def _read_entry(call: ApiCall) -> tuple[str, Mapping[str, Any]]:
     return name.strip(), entry
 
 
+def _read_entries(call: ApiCall) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the servers to add: one as `name` and `entry`, or several as `entries`."""
+    entries = call.body.get("entries")
+    if entries is None:
+        return [_read_entry(call)]
+    is_valid = isinstance(entries, dict) and all(isinstance(entry, dict) for entry in entries.values())
+    if not is_valid or not 0 < len(entries) <= MAX_PASTED_SERVERS:
+        raise InvalidQuery(f"`entries` must be an object with 1 to {MAX_PASTED_SERVERS} servers by name")
+    return list(entries.items())
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
     """The content of the configuration file before and after an edit."""
@@ -188,7 +200,8 @@ def _edit_servers(call: ApiCall) -> dict[str, Any]:
             raise RequestFailed("the file has changed since the preview; look at the changes again", 409)
         replace_file(edit.path, edit.after, edit.before)
         change = {"change": str(call.body["action"]), "file": str(edit.path)}
-        call.record_change("config", change, server=str(call.body.get("name") or ""))
+        names = call.body.get("entries") or [call.body.get("name") or ""]
+        call.record_change("config", change, server=", ".join(map(str, names))[:MAX_RECORDED_CHARS])
     return {
         "path": str(edit.path),
         "diff": edit.render_diff(),
@@ -212,10 +225,10 @@ def _plan_edit(call: ApiCall) -> ConfigEdit:
     servers = document.value.get(key, {})
     edited = text
     if action == "add":
-        name, entry = _read_entry(call)
-        if name in servers and call.body.get("replace") is not True:
-            raise RequestFailed(f"there is already a server {name!r:.200}; choose another name", 409)
-        edited = set_member(text, (key,), name, dict(entry))
+        for name, entry in _read_entries(call):
+            if name in servers and call.body.get("replace") is not True:
+                raise RequestFailed(f"there is already a server {name!r:.200}; choose another name", 409)
+            edited = set_member(edited, (key,), name, dict(entry))
     else:
         name = str(call.body.get("name") or "")
         if name not in servers:

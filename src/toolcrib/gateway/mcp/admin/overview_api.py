@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import shutil
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 from toolcrib.gateway.mcp.admin.api import collect_stats, list_server_status
@@ -13,6 +16,7 @@ from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 _LOGIN_HINT: Final = "requires a login"
 _KEY_PLACEHOLDER: Final = "YOUR_KEY"
 _MCP_NAME: Final = "toolcrib"
+_COMMAND: Final = "toolcrib"
 _USED_COUNTS: Final = ("searches", "listings")
 
 
@@ -25,7 +29,7 @@ def add_overview_routes(routes: ApiRoutes) -> None:
 def _get_overview(call: ApiCall) -> dict[str, Any]:
     """Return servers, those with problems first, totals, and what waits for a decision."""
     servers = list_server_status(call.router, call.view)
-    servers.sort(key=lambda server: not _needs_attention(server))
+    servers.sort(key=_rank_attention)
     stats = collect_stats(call.router, call.view)
     config = call.router.hub.config
     return {
@@ -42,15 +46,19 @@ def _get_overview(call: ApiCall) -> dict[str, Any]:
     }
 
 
-def _needs_attention(server: dict[str, Any]) -> bool:
-    return bool(server["trouble"] or server["waiting"] or server["flagged"])
+def _rank_attention(server: dict[str, Any]) -> int:
+    """Return the sort key of a server: those that cannot be used first, then those that wait for a decision."""
+    if server["trouble"] and server["state"] != "stopped":
+        return 0
+    return 1 if server["waiting"] or server["flagged"] else 2
 
 
 def _list_decisions(servers: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     for server in servers:
         name, trouble, waiting = server["name"], server["trouble"], server["waiting"]
         if waiting:
-            text = f"{len(waiting)} changed or suspicious definitions wait for your approval"
+            what = "definition waits" if len(waiting) == 1 else "definitions wait"
+            text = f"{len(waiting)} changed or suspicious {what} for your approval"
             yield {"kind": "definition", "server": name, "text": text, "tools": waiting}
         if trouble:
             kind = "login" if _LOGIN_HINT in trouble else "server"
@@ -65,7 +73,16 @@ def _get_setup(call: ApiCall) -> dict[str, Any]:
     needs_key = bool(getattr(principal, "key_hash", "") or getattr(principal, "session", ""))
     profile = call.view.profile.name
     url = f"{base}/mcp/p/{profile}" if profile else f"{base}/mcp"
-    return {"url": url, "needs_key": needs_key, "clients": list(_list_clients(call, url, needs_key))}
+    clients = list(_list_clients(call, url, needs_key))
+    return {"url": url, "needs_key": needs_key, "command": _find_command(), "clients": clients}
+
+
+def _find_command() -> str:
+    """Return how to run Toolcrib in a terminal, also if it is not on the path, as in a checkout."""
+    found = shutil.which(_COMMAND)
+    if found and Path(found).parent == Path(sys.executable).parent:
+        return _COMMAND
+    return f"{shlex.quote(sys.executable)} -m toolcrib"
 
 
 def _list_clients(call: ApiCall, url: str, needs_key: bool) -> Iterator[dict[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
@@ -15,6 +16,14 @@ from toolcrib.search.results import Hit, SearchResult
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT
 
 MAX_SEGMENTS: Final = 8
+MAX_EXAMPLES: Final = 3
+MAX_EXAMPLE_WORDS: Final = 8
+MAX_EXAMPLE_CHARS: Final = 80
+DEMO_EXAMPLES: Final = (
+    "convert miles to kilometres",
+    "how many days until a date",
+    "compare two texts, then count their words",
+)
 _PATTERN_MODE: Final = "regex"
 
 
@@ -136,7 +145,7 @@ def _list_options(call: ApiCall) -> dict[str, Any]:
     """Return what a search can be filtered by."""
     view = select_view(call)
     tools = [entry.tool for entry in view.entries.values()]
-    profiles = [] if call.view.profile.name else list(call.router.hub.config.profiles)
+    profiles = [] if call.view.profile.name else list(call.router.hub.profiles)
     return {
         "modes": list(view.engine.modes),
         "servers": list(dict.fromkeys(entry.server for entry in view.entries.values())),
@@ -144,4 +153,17 @@ def _list_options(call: ApiCall) -> dict[str, Any]:
         "categories": sorted({tool.category for tool in tools if tool.category}),
         "profiles": profiles,
         "tools": len(tools),
+        "examples": _list_examples(call, view),
     }
+
+
+def _list_examples(call: ApiCall, view: AccessView) -> list[str]:
+    """Return queries to start with: the first words of descriptions, of different servers if possible."""
+    if call.router.hub.config.path is None:
+        return list(DEMO_EXAMPLES)
+    first: dict[str, str] = {}
+    for entry in view.entries.values():
+        words = re.split(r"[.\n]", entry.tool.description)[0].split()
+        if words and len(first) < MAX_EXAMPLES:
+            first.setdefault(entry.server, " ".join(words[:MAX_EXAMPLE_WORDS])[:MAX_EXAMPLE_CHARS])
+    return list(first.values())
