@@ -11,6 +11,7 @@
     ├── InvalidLimit         a limit or offset is out of range
     ├── SearchTimeout        a search exceeded its time budget
     ├── EmbeddingFailed      an embedder raised an error or returned invalid vectors
+    ├── EnrichmentFailed     a model could not write requests for a tool
     ├── CallError            a call of a tool has no result
     │   ├── InvalidArguments … because its arguments do not match the schema
     │   ├── ToolDisabled     … because the tool is disabled
@@ -88,6 +89,10 @@ class SearchTimeout(ToolcribError):
 
 class EmbeddingFailed(ToolcribError):
     """An embedder raised an error or returned invalid vectors."""
+
+
+class EnrichmentFailed(ToolcribError):
+    """A model could not write requests for a tool."""
 
 
 class CallError(ToolcribError):

@@ -24,6 +24,7 @@ _COMMANDS = {
     "config": ("toolcrib.cli.gateway.config", "Find, check and describe toolcrib.json."),
     "demo": ("toolcrib.cli.catalog.demo", "Show tool search on a small catalog."),
     "doctor": ("toolcrib.cli.gateway.doctor", "Find problems in toolcrib.json and suggest fixes."),
+    "enrich": ("toolcrib.cli.catalog.enrich", "Let a model write example requests, so that tools are found by them."),
     "eval": ("toolcrib.cli.catalog.eval", "Measure how well search finds the right tools."),
     "import": (
         "toolcrib.cli.gateway.servers.import_servers",

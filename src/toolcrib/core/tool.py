@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Literal, NoReturn, get_args
@@ -224,6 +224,10 @@ class Tool:
             object.__setattr__(tool, slot, changes[slot] if slot in changes else getattr(self, slot))
         tool._finish()
         return tool
+
+    def with_example_requests(self, requests: Sequence[str]) -> Tool:
+        """Return the tool with these example requests in place of its own; example calls stay."""
+        return self.replace(examples=[*(one for one in self.examples if not isinstance(one, str)), *requests])
 
     def _state(self) -> tuple[object, ...]:
         return tuple(getattr(self, slot) for slot in self.__slots__)

@@ -5,7 +5,7 @@ The directory is the only way from a public name to its server. Names are never 
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -306,6 +306,18 @@ def build_server_tools(
             )
         )
     return ServerTools(server, tuple(entries), held)
+
+
+def set_requests(tools: ServerTools, requests: Mapping[str, Sequence[str]]) -> ServerTools:
+    """Return the tools with the example requests for their definitions, which clients do not see."""
+    entries = [_set_requests(entry, requests.get(entry.tool.definition_fingerprint, ())) for entry in tools.entries]
+    return replace(tools, entries=tuple(entries))
+
+
+def _set_requests(entry: DirectoryEntry, requests: Sequence[str]) -> DirectoryEntry:
+    if tuple(requests) == entry.tool.example_requests:
+        return entry
+    return replace(entry, tool=entry.tool.with_example_requests(requests))
 
 
 def build_public_name(server_id: str, settings: ToolSearchConfig, name: str) -> str:

@@ -26,6 +26,7 @@ from toolcrib.hub.directory import (
     build_server_tools,
     filter_storable,
     parse_definitions,
+    set_requests,
 )
 from toolcrib.hub.overrides import apply_overrides
 from toolcrib.hub.safety_review import SafetyEvent, SafetyReview, review_definitions
@@ -90,6 +91,8 @@ class Hub:
         # Notices for the operator, by topic.
         self.notices: dict[str, str] = {}
         self._stored_profiles: Mapping[str, AccessProfile] = {}
+        # Example requests that were written for tools, by the fingerprint of the definition.
+        self._requests = store.list_example_requests()
         self.refresh_profiles()
         self._load_manifests()
 
@@ -173,6 +176,10 @@ class Hub:
             if any(change.topic == "profiles" for change in changes):
                 self.refresh_profiles()
             servers = {change.subject for change in changes if self._is_foreign_change(change)}
+            if any(change.topic == "requests" for change in changes):
+                self._requests = self.store.list_example_requests()
+                self._server_tools = {n: set_requests(t, self._requests) for n, t in self._server_tools.items()}
+                self._rebuild()
             if servers:
                 self._load_manifests(servers)
             self._revision = changes[-1].number
@@ -283,6 +290,7 @@ class Hub:
             findings=findings,
         )
         tools = apply_overrides(tools, self.config.overrides, self.config.tool_search)
+        tools = set_requests(tools, self._requests) if self._requests else tools
         return replace(
             tools,
             problems=(*manifest.problems, *parsed.problems, *tools.problems),

@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from toolcrib.storage.sql_database import SqlConnection
 
 # The subject of `server` is its name; the others have no subject.
-ChangeTopic = Literal["server", "keys", "profiles"]
+ChangeTopic = Literal["server", "keys", "profiles", "requests"]
 
 _RECORD: Final = (
     "INSERT INTO changes (topic, subject, number) SELECT ?, ?, number FROM revision WHERE TRUE "

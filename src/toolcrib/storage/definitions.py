@@ -1,4 +1,4 @@
-"""Earlier definitions of tools, rejected candidates and saved test queries, and their tables in a store."""
+"""Earlier definitions of tools, rejections, example requests and saved test queries, and their tables in a store."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import json
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from toolcrib.core.tool import MAX_EXAMPLES
 from toolcrib.errors import InvalidStore
 from toolcrib.storage.sql_database import SqlConnection
 
 MAX_VERSIONS_PER_TOOL: Final = 20
 MAX_SAVED_QUERIES: Final = 5_000
+# Over this number, the oldest example requests are deleted.
+MAX_ENRICHED_TOOLS: Final = 50_000
 
 _KEEP_VERSION: Final = (
     "INSERT INTO definition_versions (server, tool, fingerprint, definition, replaced_at) "
@@ -26,6 +29,26 @@ _DROP_VERSIONS: Final = (
     "SELECT fingerprint FROM definition_versions WHERE server = :server AND tool = :tool "
     "ORDER BY replaced_at DESC LIMIT :limit)"
 )
+
+_PUT_REQUESTS: Final = (
+    "INSERT INTO example_requests (fingerprint, tool, requests, model, written_at) VALUES (?, ?, ?, ?, ?) "
+    "ON CONFLICT (fingerprint) DO UPDATE SET tool = excluded.tool, requests = excluded.requests, "
+    "model = excluded.model, written_at = excluded.written_at"
+)
+_PRUNE_REQUESTS: Final = (
+    "DELETE FROM example_requests WHERE fingerprint IN "
+    "(SELECT fingerprint FROM example_requests ORDER BY written_at DESC, fingerprint LIMIT -1 OFFSET ?)"
+)
+
+
+class StoredRequests(NamedTuple):
+    """The requests that a model wrote for a tool."""
+
+    fingerprint: str
+    tool: str
+    requests: tuple[str, ...]
+    model: str
+    written_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,3 +135,24 @@ def read_queries(connection: SqlConnection) -> list[SavedQuery]:
 def delete_query(connection: SqlConnection, query: str) -> bool:
     """Delete a saved test query; return whether it existed."""
     return connection.execute("DELETE FROM saved_queries WHERE query = ?", (query,)).rowcount > 0
+
+
+def write_example_requests(connection: SqlConnection, stored: Iterable[StoredRequests]) -> None:
+    """Store requests in place of earlier ones for the same definitions."""
+    rows = sorted((one.fingerprint, one.tool, json.dumps(one.requests), one.model, one.written_at) for one in stored)
+    connection.executemany(_PUT_REQUESTS, rows)
+    connection.execute(_PRUNE_REQUESTS, (MAX_ENRICHED_TOOLS,))
+
+
+def read_example_requests(connection: SqlConnection) -> dict[str, tuple[str, ...]]:
+    """Return the requests by fingerprint."""
+    rows = connection.execute("SELECT fingerprint, requests FROM example_requests")
+    return {fingerprint: tuple(json.loads(requests))[:MAX_EXAMPLES] for fingerprint, requests in rows}
+
+
+def delete_example_requests(connection: SqlConnection, fingerprints: Iterable[str]) -> int:
+    """Delete the requests for some definitions; return how many there were."""
+    deleted = 0
+    for fingerprint in sorted(fingerprints):
+        deleted += connection.execute("DELETE FROM example_requests WHERE fingerprint = ?", (fingerprint,)).rowcount
+    return deleted

@@ -25,7 +25,7 @@ from toolcrib.storage import (
 from toolcrib.storage.access import KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.changes import Change, RecordedChange
-from toolcrib.storage.definitions import DefinitionVersion, SavedQuery
+from toolcrib.storage.definitions import DefinitionVersion, SavedQuery, StoredRequests
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
@@ -151,6 +151,31 @@ class Store:
     def list_definition_versions(self, server: str, tool: str) -> list[DefinitionVersion]:
         """Return the earlier approved definitions of a tool, newest first."""
         return self._database.run(lambda connection: definitions.read_versions(connection, server, tool))
+
+    def put_example_requests(self, requests: Iterable[StoredRequests]) -> None:
+        """Store the example requests of tools in place of earlier ones."""
+        new = list(requests)
+
+        def write(connection: SqlConnection) -> None:
+            definitions.write_example_requests(connection, new)
+            changes.record_change(connection, "requests")
+
+        self._change(write, lock="requests")
+
+    def list_example_requests(self) -> dict[str, tuple[str, ...]]:
+        """Return all example requests, by the fingerprint of the definition."""
+        return self._database.run(definitions.read_example_requests)
+
+    def delete_example_requests(self, fingerprints: Iterable[str]) -> int:
+        """Delete the example requests for some definitions; return how many there were."""
+        names = list(fingerprints)
+
+        def write(connection: SqlConnection) -> int:
+            count = definitions.delete_example_requests(connection, names)
+            changes.record_change(connection, "requests")
+            return count
+
+        return self._change(write, lock="requests")
 
     def put_saved_query(self, saved: SavedQuery) -> None:
         """Save a test query in place of an earlier one with the same text."""

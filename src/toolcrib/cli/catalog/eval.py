@@ -12,14 +12,18 @@ from typing import Any, TypeVar
 
 import click
 
+from toolcrib.cli.catalog.eval_generate import generate_eval_set
 from toolcrib.cli.catalog.eval_report import (
     means_to_json,
     print_legend,
     print_means,
+    print_never_found,
     print_summary,
     result_to_json,
     summary_to_json,
 )
+from toolcrib.cli.catalog.search import find_gateway_catalog, open_catalog
+from toolcrib.cli.catalog.writer_options import WriterOptions, writer_options
 from toolcrib.cli.printing import (
     format_count,
     json_option,
@@ -35,6 +39,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, ToolPool, build_pool, read_eval_sets
+from toolcrib.evaluation.never_found import NeverFoundTool, list_never_found
 from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
 from toolcrib.evaluation.summary import EvalSummary, summarize
 from toolcrib.files.atomic_write import resolve_links, write_file_atomically
@@ -59,7 +64,20 @@ class _EvalOptions:
     limit_queries: int | None
     vectors_file: str | None
     dump_file: Path | None
+    generate: bool
+    catalog_files: tuple[str, ...]
+    limit: int
+    accept_all: bool
+    writer: WriterOptions
     as_json: bool
+
+    def check_generation(self) -> None:
+        """Raise if options for the generation of an eval set do not fit together."""
+        if not self.generate:
+            if self.catalog_files or self.accept_all:
+                raise click.UsageError("--catalog and --yes need --generate.")
+        elif len(self.folders) != 1:
+            raise click.UsageError("--generate writes one eval set; name one FOLDER.")
 
     def check_files(self) -> None:
         """Raise if an output file is also an input or another output."""
@@ -85,6 +103,7 @@ class _SetOutcome:
     pool: ToolPool
     results: dict[str, list[EvalResult]]
     summary: EvalSummary
+    never_found: dict[str, list[NeverFoundTool]]
 
 
 def _check_writable(context: click.Context, parameter: click.Parameter, name: str | None) -> Path | None:
@@ -139,15 +158,39 @@ def _check_writable(context: click.Context, parameter: click.Parameter, name: st
     callback=_check_writable,
     help="Write the result of every query to this file, as JSON Lines.",
 )
+@click.option("--generate", is_flag=True, help="Let a model write queries for a first eval set in FOLDER.")
+@click.option(
+    "--catalog",
+    "catalog_files",
+    multiple=True,
+    metavar="FILE",
+    help="With --generate: the tools.  [default: the running gateway, or else the demo catalog]",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=1),
+    default=50,
+    metavar="N",
+    help="With --generate: how many tools get a query.  [default: 50]",
+)
+@click.option("--yes", "accept_all", is_flag=True, help="With --generate: accept all queries that pass the checks.")
+@writer_options
 @json_option
 def command(**options: Any) -> None:
     """Measure how well search finds the right tools.
 
     FOLDER is an eval set with two files: tools.jsonl (id, name, description, input_schema;
     optionally server, category, title) and queries.jsonl (id, query, relevant; optionally groups,
-    any_of, kind, subset, lang).
+    any_of, kind, subset, lang). With --generate, a model writes a first set, and you approve each query.
     """
     request = _EvalOptions(**options)
+    request.check_generation()
+    if request.generate:
+        gateway = find_gateway_catalog(request.catalog_files, None, None)
+        catalog = open_catalog(request.catalog_files) if gateway is None else gateway.load_tools()
+        folder = Path(request.folders[0])
+        generate_eval_set(folder, catalog, request.writer, limit=request.limit, accept_all=request.accept_all)
+        return
     request.check_files()
     # Read all input first, so that errors are reported before the evaluation starts.
     sets = read_eval_sets(request.folders)
@@ -178,7 +221,8 @@ def _evaluate(
     catalog = Catalog(pool.tools) if foreign else eval_set.catalog
     engine = SearchEngine(catalog, rankers)
     results = {mode: list(_run_mode(engine, eval_set, mode)) for mode in dict.fromkeys(modes or engine.modes[:1])}
-    return _SetOutcome(eval_set, pool, results, summarize(eval_set.name, len(catalog), results))
+    never_found = {mode: list_never_found(engine, found, mode) for mode, found in results.items()}
+    return _SetOutcome(eval_set, pool, results, summarize(eval_set.name, len(catalog), results), never_found)
 
 
 def _report_cache_errors(cache: CachedEmbedder, path: str) -> None:
@@ -247,6 +291,9 @@ def _outcomes_to_json(outcomes: Sequence[_SetOutcome]) -> dict[str, Any]:
         {
             **summary_to_json(outcome.summary),
             "pool": {"added": outcome.pool.added_count, "left_out": outcome.pool.duplicate_count},
+            "never_found": {
+                mode: [tool._asdict() for tool in tools] for mode, tools in outcome.never_found.items() if tools
+            },
         }
         for outcome in outcomes
     ]
@@ -284,3 +331,5 @@ def _print_outcome(outcome: _SetOutcome) -> None:
             error = next(result.error for result in outcome.results[mode] if result.error)
             print_note(f"{mode} rejected {count:,} of the queries, which count as not found: {error}")
     print_summary(outcome.summary)
+    for mode, tools in outcome.never_found.items():
+        print_never_found(mode, tools)

@@ -8,8 +8,9 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.printing import pad, sanitize, terminal_width, truncate, wrap
+from toolcrib.cli.printing import format_count, pad, sanitize, terminal_width, truncate, wrap
 from toolcrib.evaluation.eval_set import FACETS
+from toolcrib.evaluation.never_found import NeverFoundTool
 from toolcrib.evaluation.runner import METRIC_NAMES, EvalResult
 from toolcrib.evaluation.summary import (
     AUC,
@@ -28,6 +29,8 @@ from toolcrib.evaluation.summary import (
 
 SIGNIFICANCE_LEVEL: Final = 0.05
 MAX_GROUPS: Final = 30
+# How many tools that no query finds are printed.
+MAX_PRINTED_TOOLS: Final = 10
 
 _LABEL_COLUMNS = 36
 _MIN_LABEL_COLUMNS = 20
@@ -257,3 +260,15 @@ def _group_to_json(group: QueryGroup) -> dict[str, Any]:
             for mode, gains in group.gains.items()
         },
     }
+
+
+def print_never_found(mode: str, tools: Sequence[NeverFoundTool]) -> None:
+    """Print the tools that no query finds, and why."""
+    if not tools:
+        return
+    click.echo(f"never found in mode {mode} by their own queries: {format_count(len(tools), 'tool')}")
+    for tool in tools[:MAX_PRINTED_TOOLS]:
+        first = f"; {tool.first_hit} is first" if tool.first_hit else ""
+        click.echo(wrap(sanitize(f"{tool.id}: {tool.query!r} {tool.verdict}{first}"), "  "))
+    if len(tools) > MAX_PRINTED_TOOLS:
+        click.echo(f"  and {len(tools) - MAX_PRINTED_TOOLS:,} more; --json lists them")

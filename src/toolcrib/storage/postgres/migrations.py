@@ -80,7 +80,12 @@ _VERSION_3: Final = (
     "CREATE INDEX shared_values_by_expiry ON shared_values (expires_at)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3)
+_VERSION_4: Final = (
+    "CREATE TABLE example_requests (fingerprint TEXT PRIMARY KEY, tool TEXT NOT NULL, requests TEXT NOT NULL, "
+    "model TEXT NOT NULL, written_at DOUBLE PRECISION NOT NULL)",
+)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
 
 
 def migrate_database(connection: Connection[Any], migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:

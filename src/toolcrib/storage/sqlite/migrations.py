@@ -90,6 +90,11 @@ _VERSION_10: Final = (
     "CREATE INDEX shared_values_by_expiry ON shared_values (expires_at)",
 )
 
+_VERSION_11: Final = (
+    "CREATE TABLE example_requests (fingerprint TEXT PRIMARY KEY, tool TEXT NOT NULL, requests TEXT NOT NULL, "
+    "model TEXT NOT NULL, written_at REAL NOT NULL)",
+)
+
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_1,
     _VERSION_2,
@@ -101,4 +106,5 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_8,
     _VERSION_9,
     _VERSION_10,
+    _VERSION_11,
 )
