@@ -60,6 +60,11 @@ class Peer:
             self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
 
     @property
+    def process_id(self) -> int:
+        """The id of the process."""
+        return self._process.pid
+
+    @property
     def seconds(self) -> float:
         """The CPU time of the process."""
         return cpu_seconds(self._process.pid)

@@ -237,7 +237,7 @@ class Store:
 
     def put_result(self, result: StoredResult, max_bytes: int) -> None:
         """Store a large tool result; delete expired results, and the oldest over the limits."""
-        self._database.write(lambda connection: results.write_result(connection, result, max_bytes), durable=True)
+        self._database.write(lambda connection: results.write_result(connection, result, max_bytes))
 
     def get_result(self, handle: str, owner: str, now: float) -> StoredResult | None:
         """Return an owner's result, or None if there is none or it has expired."""

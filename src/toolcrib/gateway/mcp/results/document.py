@@ -15,8 +15,8 @@ from typing import Any, Final
 from toolcrib.core.token_count import estimate_tokens
 
 # Larger texts are estimated from samples.
-MAX_COUNTED_CHARS: Final = 20_000
-SAMPLE_CHARS: Final = 1_000
+MAX_COUNTED_CHARS: Final = 4_000
+SAMPLE_CHARS: Final = 500
 MAX_LITERAL_CHARS: Final = 2_000_000
 MAX_TABLE_COLUMNS: Final = 100
 MIN_TABLE_ROWS: Final = 5

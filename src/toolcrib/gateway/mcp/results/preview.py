@@ -23,7 +23,7 @@ MAX_CELL_CHARS: Final = 60
 MAX_COLUMNS: Final = 12
 MAX_OUTLINE_LINES: Final = 60
 # Columns are chosen by the first rows.
-MAX_SAMPLED_ROWS: Final = 200
+MAX_SAMPLED_ROWS: Final = 100
 _STRUCTURE_SHARE: Final = 0.55
 _OUTLINE_SHARE: Final = 0.3
 _HEAD_SHARE: Final = 0.65
@@ -100,10 +100,11 @@ def _preview_rows(value: Any, budget: PreviewBudget) -> Iterator[str]:
     if not rows:
         yield f"Shortened: {shorten_json(value, round(budget.tokens))}"
         return
-    columns = _select_columns([flatten_record(row) for row in rows[:MAX_SAMPLED_ROWS]])
+    samples = [flatten_record(row) for row in rows[:MAX_SAMPLED_ROWS]]
+    columns = _select_columns(samples)
 
     def render(number: int) -> str:
-        row = flatten_record(rows[number])
+        row = samples[number] if number < len(samples) else flatten_record(rows[number])
         return " | ".join([str(number), *(_render_cell(row.get(column)) for column in columns)])
 
     heading = " | ".join(["#", *columns])
@@ -121,18 +122,19 @@ def _preview_rows(value: Any, budget: PreviewBudget) -> Iterator[str]:
 
 def flatten_record(record: object) -> dict[str, Any]:
     """Return the scalar members of a record; those of inner objects have dotted names."""
-    if not isinstance(record, Mapping):
+    # `dict`, because the check for `Mapping` is slow, and parsed JSON contains only dicts.
+    if not isinstance(record, dict):
         return {"value": record}
     flat: dict[str, Any] = {}
     for key, item in record.items():
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             for inner, value in item.items():
-                if not isinstance(value, Mapping | list):
+                if not isinstance(value, dict | list):
                     flat[f"{key}.{inner}"] = value
         elif isinstance(item, list):
             if item and all(isinstance(one, str | int | float) for one in item):
                 flat[key] = ", ".join(map(str, item[:8]))
-            elif item and all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in item):
+            elif item and all(isinstance(one, dict) and isinstance(one.get("name"), str) for one in item):
                 flat[f"{key}.name"] = ", ".join(one["name"] for one in item[:8])
         else:
             flat[key] = item
@@ -144,7 +146,9 @@ def _select_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     ranks: dict[str, tuple[int, int]] = {}
     for number, column in enumerate(dict.fromkeys(key for row in rows for key in row)):
         values = [row[column] for row in rows if row.get(column) not in (None, "")]
-        if not values or (len(rows) > 1 and len(set(map(str, values))) == 1 and len(values) == len(rows)):
+        first = str(values[0]) if values else ""
+        is_constant = len(rows) > 1 and len(values) == len(rows) and all(str(value) == first for value in values)
+        if not values or is_constant:
             continue
         texts = [value for value in values if isinstance(value, str)]
         is_link = bool(texts) and all(text.startswith(("http://", "https://")) for text in texts)

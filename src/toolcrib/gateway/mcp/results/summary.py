@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final
 
 MAX_VALUES: Final = 300_000
@@ -42,79 +43,92 @@ class FieldSummary:
     members: dict[str, FieldSummary] = field(default_factory=dict)
     items: FieldSummary | None = None
 
-    def add_text(self, text: str) -> None:
-        """Add a string value."""
-        self.text_count += 1
-        self.longest_text = max(self.longest_text, len(text))
-        self.dates += bool(len(text) <= 40 and _DATE.fullmatch(text))
-        if len(text) <= 31 and _NUMBER.fullmatch(text):
-            self.numeric_texts.append(float(text) if "." in text else int(text))
-        short = text[: MAX_VALUE_CHARS + 1]
-        if short in self.texts or len(self.texts) < MAX_DISTINCT:
-            self.texts[short] += 1
-        else:
+    def add_texts(self, texts: Sequence[str]) -> None:
+        """Add string values."""
+        self.text_count += len(texts)
+        self.longest_text = max(self.longest_text, *map(len, texts))
+        counts = Counter([text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS + 1] for text in texts])
+        for text, count in counts.items():
+            # Each different text is examined once.
+            if not text[:1].isdigit() and text[:1] != "-":
+                continue
+            self.dates += count * bool(len(text) <= 40 and _DATE.fullmatch(text))
+            if len(text) <= 31 and _NUMBER.fullmatch(text):
+                self.numeric_texts += [float(text) if "." in text else int(text)] * count
+        self.texts.update(counts)
+        if len(self.texts) > MAX_DISTINCT:
             self.distinct_is_bounded = True
+            self.texts = Counter(dict(islice(self.texts.items(), MAX_DISTINCT)))
 
 
 def summarize_json(value: object) -> FieldSummary:
     """Return the summary of a JSON value."""
     root = FieldSummary()
+    pending: deque[tuple[FieldSummary, list[Any], int]] = deque([(root, [value], 0)])
     remaining = MAX_VALUES
-    pending: list[tuple[FieldSummary, object, int]] = [(root, value, 0)]
-    while pending and remaining:
-        remaining -= 1
-        summary, item, depth = pending.pop()
-        summary.count += 1
-        if item is None:
-            summary.nulls += 1
-        elif isinstance(item, bool):
-            summary.truth[item] += 1
-        elif isinstance(item, int | float):
-            summary.numbers.append(item)
-        elif isinstance(item, str):
-            summary.add_text(item)
-        elif depth >= MAX_DEPTH:
-            continue
-        # `dict`, because the check for `Mapping` is slow, and parsed JSON contains only dicts.
-        elif isinstance(item, dict):
-            pending += reversed([(child, inner, depth + 1) for child, inner in _enter_object(summary, item)])
-        elif isinstance(item, list):
-            summary.lengths.append(len(item))
-            if item:
-                summary.items = summary.items or FieldSummary()
-                pending += [(summary.items, inner, depth + 1) for inner in reversed(item)]
+    # All values of one field are added together, which is several times faster than one by one.
+    while pending and remaining > 0:
+        summary, values, depth = pending.popleft()
+        values = values[:remaining]
+        remaining -= len(values)
+        summary.count += len(values)
+        by_type: dict[type, list[Any]] = {}
+        for item in values:
+            by_type.setdefault(type(item), []).append(item)
+        for kind, items in by_type.items():
+            if kind is str:
+                summary.add_texts(items)
+            elif kind is dict and depth < MAX_DEPTH:
+                pending.extend((child, inner, depth + 1) for child, inner in _split_members(summary, items))
+            elif kind is list and depth < MAX_DEPTH:
+                summary.lengths += map(len, items)
+                if inner := [one for item in items for one in item]:
+                    summary.items = summary.items or FieldSummary()
+                    pending.append((summary.items, inner, depth + 1))
+            elif kind is bool:
+                summary.truth.update(items)
+            elif kind in (int, float):
+                summary.numbers += items
+            elif items[0] is None:
+                summary.nulls += len(items)
     return root
 
 
-def _enter_object(summary: FieldSummary, item: Mapping[str, Any]) -> Iterator[tuple[FieldSummary, object]]:
-    summary.objects += 1
-    if len(item) > MAX_KEYS:
-        summary.keys = summary.keys or list(item)
+def _split_members(
+    summary: FieldSummary, objects: Sequence[dict[str, Any]]
+) -> Iterator[tuple[FieldSummary, list[Any]]]:
+    """Yield the members of objects, each with all its values."""
+    summary.objects += len(objects)
+    columns: dict[str, list[Any]] = {}
+    values: list[Any] = []
+    for item in objects:
+        if len(item) > MAX_KEYS:
+            summary.keys = summary.keys or list(item)
+            values += item.values()
+            continue
+        for key, inner in item.items():
+            if key in columns:
+                columns[key].append(inner)
+            elif len(columns) < MAX_FIELDS:
+                columns[key] = [inner]
+    if values:
         summary.items = summary.items or FieldSummary()
-        for inner in item.values():
-            yield summary.items, inner
-        return
-    members = summary.members
-    for key, inner in item.items():
-        if key in members:
-            yield members[key], inner
-        elif len(members) < MAX_FIELDS:
-            members[key] = FieldSummary()
-            yield members[key], inner
+        yield summary.items, values
+    for key, column in columns.items():
+        if key in summary.members or len(summary.members) < MAX_FIELDS:
+            yield summary.members.setdefault(key, FieldSummary()), column
 
 
-def summarize_columns(columns: Iterable[str], rows: Iterable[tuple[str, ...]]) -> dict[str, FieldSummary]:
+def summarize_columns(columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> dict[str, FieldSummary]:
     """Return the summary of each column of a table; cells that look like numbers are numbers."""
-    summaries = {column: FieldSummary() for column in columns}
-    for row in rows:
-        for summary, cell in zip(summaries.values(), row, strict=False):
-            summary.count += 1
-            if not cell:
-                summary.nulls += 1
-            elif _NUMBER.fullmatch(cell):
-                summary.numbers.append(float(cell) if "." in cell else int(cell))
-            else:
-                summary.add_text(cell)
+    summaries: dict[str, FieldSummary] = {}
+    for number, column in enumerate(columns):
+        cells = [row[number] for row in rows if number < len(row)]
+        numbers = {cell: float(cell) if "." in cell else int(cell) for cell in set(cells) if _NUMBER.fullmatch(cell)}
+        summary = summaries[column] = FieldSummary(len(cells), cells.count(""))
+        summary.numbers = [numbers[cell] for cell in cells if cell in numbers]
+        if texts := [cell for cell in cells if cell and cell not in numbers]:
+            summary.add_texts(texts)
     return summaries
 
 
