@@ -30,6 +30,8 @@ CLIENTS: Mapping[str, str] = {
     "kiro": "Kiro",
 }
 SERVERS: JsonPath = ("mcpServers",)
+# Version 2 of opencode keeps its servers here.
+OPENCODE_2_SECTION: JsonPath = ("mcp", "servers")
 MAX_EDITOR_PROFILES = 20
 MAX_CONTINUE_FILES = 100
 
@@ -75,11 +77,6 @@ class ClientFile:
     def title(self) -> str:
         """The name of the client."""
         return CLIENTS[self.client]
-
-    @property
-    def can_be_rewritten(self) -> bool:
-        """Whether the servers in the file can be replaced by Toolcrib."""
-        return self.client not in ("opencode", "continue", "goose")
 
 
 def list_client_files(system: HostSystem) -> list[ClientFile]:
@@ -149,7 +146,7 @@ def _list_opencode_files(folder: Path, scope: FileScope) -> Iterator[ClientFile]
 def _list_opencode_sections(path: Path, scope: FileScope) -> Iterator[ClientFile]:
     # Version 1 has the servers in `mcp`, version 2 in `mcp.servers`.
     yield ClientFile("opencode", path, ("mcp",), scope)
-    yield ClientFile("opencode", path, ("mcp", "servers"), scope)
+    yield ClientFile("opencode", path, OPENCODE_2_SECTION, scope)
 
 
 def _list_continue_files(folder: Path, scope: FileScope) -> Iterator[ClientFile]:

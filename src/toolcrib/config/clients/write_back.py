@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date, time
 from pathlib import Path
@@ -20,8 +20,9 @@ from toolcrib.config.clients.file_writes import (
     replace_file,
 )
 from toolcrib.config.clients.importing import parse_servers
-from toolcrib.config.clients.locations import ClientFile
+from toolcrib.config.clients.locations import OPENCODE_2_SECTION, ClientFile
 from toolcrib.config.clients.translation import starts_toolcrib
+from toolcrib.config.clients.yaml_edit import add_entry, remove_entries
 from toolcrib.config.jsonc import remove_members, set_member
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import JsonPath
@@ -62,17 +63,32 @@ def plan_rewrite(source: ClientFile, sections: Mapping[JsonPath, Collection[str]
 
     Raises `InvalidConfig` if the layout of the file does not allow it.
     """
-    if not source.can_be_rewritten:
-        hint = f"remove the servers by hand, and add one with the command: {' '.join(command)}"
-        raise InvalidConfig(f"{source.path}: unchanged, because files of {source.title} are only read; {hint}")
     before = _read_content(source.path)
     text = _decode_content(source.path, before)
-    entry: dict[str, Any] = {"command": command[0], "args": command[1:]}
-    if source.client in ("vscode", "claude-code"):
-        entry = {"type": "stdio", **entry}
+    if source.client == "opencode" and OPENCODE_2_SECTION in sections:
+        source = replace(source, section=OPENCODE_2_SECTION)
+    entry = _build_entry(source, command)
     after = _rewrite_text(source, text, sections, entry)
     removed = tuple(name for names in sections.values() for name in names)
     return RewritePlan(source, removed, before, encode_like(before, after))
+
+
+def _build_entry(source: ClientFile, command: list[str]) -> dict[str, Any]:
+    """Return the entry that starts Toolcrib, in the format of a client."""
+    program, args = command[0], command[1:]
+    if source.client == "opencode":
+        return {
+            "type": "local",
+            "command": command,
+            **({} if source.section == OPENCODE_2_SECTION else {"enabled": True}),
+        }
+    if source.client == "goose":
+        started = {"type": "stdio", "name": ENTRY_NAME, "description": "All MCP servers", "cmd": program, "args": args}
+        return {**started, "envs": {}, "timeout": 300, "enabled": True}
+    entry: dict[str, Any] = {"command": program, "args": args}
+    if source.client in ("vscode", "claude-code"):
+        return {"type": "stdio", **entry}
+    return {"name": ENTRY_NAME, **entry} if source.client == "continue" and source.format == "yaml" else entry
 
 
 def check_rewrite(plan: RewritePlan) -> None:
@@ -104,9 +120,16 @@ def plan_restore(source: ClientFile, other_sections: Iterable[JsonPath] = ()) ->
     saved = _read_content(backup)
     current = _read_content(source.path) if source.path.is_file() else None
     sections = [source.section, *other_sections]
+    if source.client == "opencode" and _has_opencode_2_entry(source, current):
+        source, sections = replace(source, section=OPENCODE_2_SECTION), [OPENCODE_2_SECTION]
     after = saved if current is None else _undo_rewrite(source, sections, current, saved)
     check_writable(source.path, current)
     return RestorePlan(source, backup, current, after, is_exact=after == saved)
+
+
+def _has_opencode_2_entry(source: ClientFile, current: bytes | None) -> bool:
+    text = _decode_content(source.path, current or b"")
+    return starts_toolcrib(_parse_section(source, OPENCODE_2_SECTION, text).get(ENTRY_NAME))
 
 
 def apply_restore(plan: RestorePlan) -> None:
@@ -176,13 +199,25 @@ def _remove_servers(source: ClientFile, text: str, path: JsonPath, names: Collec
         return text
     if source.format == "toml":
         return remove_tables(text, str(path[0]), names)
+    if source.format == "yaml":
+        return _edit_yaml(source, lambda: remove_entries(text, str(path[0]), names))
     return remove_members(text, path, names)
 
 
 def _add_server(source: ClientFile, text: str, path: JsonPath, name: str, entry: Any) -> str:
     if source.format == "toml":
         return append_table(text, str(path[0]), name, entry)
+    if source.format == "yaml":
+        is_list = source.client == "continue"
+        return _edit_yaml(source, lambda: add_entry(text, str(path[0]), name, entry, as_list=is_list))
     return set_member(text, path, name, entry)
+
+
+def _edit_yaml(source: ClientFile, edit: Callable[[], str]) -> str:
+    try:
+        return edit()
+    except InvalidConfig as error:
+        raise _layout_error(source, f"{error}; write each server on lines of its own, and try again") from None
 
 
 def _read_content(path: Path) -> bytes:

@@ -73,7 +73,7 @@ def command(**options: Any) -> None:
     Reads the files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex, Gemini CLI,
     opencode, Zed, Cline, Continue, LM Studio, Goose, JetBrains and Kiro, for your user and for this
     folder. With --write-back, each client then has Toolcrib as its only server; --undo restores the
-    others. The files of opencode, Continue and Goose are only read.
+    others.
     """
     request = _ImportOptions(**options)
     system = _detect_system()
