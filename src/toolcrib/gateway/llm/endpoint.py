@@ -8,7 +8,7 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 from urllib.parse import quote, unquote
 
 from starlette.types import Message, Receive, Scope, Send
@@ -162,6 +162,9 @@ class HttpExchange:
         self._send = send
         self._write_count = 0
         self._pending_writes = 0
+        # Whether the client has disconnected or stopped reading, so that the task is cancelled.
+        self.is_abandoned = False
+        self.task: asyncio.Task[Any] = cast(asyncio.Task[Any], asyncio.current_task())
         self._check_timer: asyncio.TimerHandle | None = None
         self._ping_task: asyncio.Task[None] | None = None
 
@@ -186,9 +189,9 @@ class HttpExchange:
         await self._send({"type": "http.response.body", "body": body})
 
     async def start_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Start a streamed response; the current task is cancelled if the client stalls."""
+        """Start a streamed response; the task of the request is cancelled if the client stalls."""
         await self._send_head(status, headers)
-        self._schedule_check(asyncio.current_task(), 0, asyncio.get_running_loop().time())
+        self._schedule_check(0, asyncio.get_running_loop().time())
 
     async def write(self, chunk: bytes) -> None:
         """Send a chunk of a streamed response. Wait while the client does not read."""
@@ -204,6 +207,12 @@ class HttpExchange:
         self._pending_writes += 1
         await self._send({"type": "http.response.body", "body": b""})
 
+    def abandon(self, _: object = None) -> None:
+        """Cancel the task of the request."""
+        if not self.is_abandoned:
+            self.is_abandoned = True
+            self.task.cancel()
+
     def cancel_timers(self) -> None:
         """Stop the checks for silence and stalls."""
         if self._check_timer is not None:
@@ -211,24 +220,24 @@ class HttpExchange:
         if self._ping_task is not None:
             self._ping_task.cancel()
 
-    def _schedule_check(self, task: asyncio.Task[Any] | None, write_count: int, since: float) -> None:
+    def _schedule_check(self, write_count: int, since: float) -> None:
         # A periodic check costs less than a timer for every chunk.
         self._check_timer = asyncio.get_running_loop().call_later(
-            CHECK_INTERVAL_SECONDS, self._check_progress, task, write_count, since
+            CHECK_INTERVAL_SECONDS, self._check_progress, write_count, since
         )
 
-    def _check_progress(self, task: asyncio.Task[Any] | None, write_count: int, since: float) -> None:
+    def _check_progress(self, write_count: int, since: float) -> None:
         """Send a ping to a silent stream, or cancel the task of a stalled one."""
         now = asyncio.get_running_loop().time()
         if self._write_count != write_count:
             write_count, since = self._write_count, now
-        elif self._pending_writes and now - since >= STALL_SECONDS and task is not None:
+        elif self._pending_writes and now - since >= STALL_SECONDS:
             _log.warning("a client of %s stopped reading; its request is cancelled", self.path)
-            task.cancel()
+            self.abandon()
             return
         elif self.ping and not self._pending_writes and now - since >= PING_SECONDS:
             self._ping_task = asyncio.ensure_future(self._send_ping())
-        self._schedule_check(task, write_count, since)
+        self._schedule_check(write_count, since)
 
     async def _send_ping(self) -> None:
         # The response may have ended since the task was created.
@@ -265,18 +274,17 @@ class LlmEndpoint:
         if body is None:
             return
         exchange = HttpExchange(scope, body, send)
-        work = asyncio.ensure_future(self._handle(exchange))
         disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
+        disconnect.add_done_callback(exchange.abandon)
         try:
-            await asyncio.wait((work, disconnect), return_when=asyncio.FIRST_COMPLETED)
+            await self._handle(exchange)
+        except asyncio.CancelledError:
+            if not exchange.is_abandoned or exchange.task.uncancel():
+                raise
         finally:
             exchange.cancel_timers()
+            disconnect.remove_done_callback(exchange.abandon)
             disconnect.cancel()
-            if not work.done():
-                work.cancel()
-            await asyncio.gather(work, disconnect, return_exceptions=True)
-        if not work.cancelled():
-            work.result()
 
     async def _read_body(self, receive: Receive) -> bytes | None:
         """Return the body, or None if the client disconnected before its end."""

@@ -42,7 +42,8 @@ async def forward_response(
                 await exchange.write(piece)
         else:
             buffer = EventBuffer()
-            while chunk := await response.read_chunk():
+            read = response.read_chunk if response.is_encoded else response.read_raw_chunk
+            while chunk := await read():
                 if events := buffer.push_chunk(chunk):
                     usage.read_events(events)
                     if observer:

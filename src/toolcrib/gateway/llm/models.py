@@ -54,7 +54,7 @@ async def list_models(gateway: LlmGateway, exchange: HttpExchange) -> None:
         return
     results = await asyncio.gather(*(_fetch_models(gateway, exchange, each, upstreams) for each in upstreams))
     lists = [models for models in results if models is not None]
-    if not lists:
+    if not lists and not aliases:
         names = ", ".join(repr(each.name) for each in upstreams)
         raise RequestFailed(
             f"none of the upstreams {names} listed its models; give each a `key` in the "

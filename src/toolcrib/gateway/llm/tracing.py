@@ -41,6 +41,10 @@ _tracer = trace.get_tracer("toolcrib.gateway.llm")
 @contextmanager
 def trace_request(upstream: LlmUpstreamConfig, model: str, client_headers: HeaderList) -> Iterator[Span]:
     """Trace a request to a model, as a child of the client's span if it has sent one."""
+    if isinstance(_tracer, trace.ProxyTracer) and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
+        # OpenTelemetry is not configured, and an empty span would cost more than parsing the request.
+        yield trace.INVALID_SPAN
+        return
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": _PROVIDERS[upstream.api],

@@ -30,6 +30,7 @@ _CHARS_PER_TOKEN: Final = 4
 _DAY_SECONDS: Final = 86_400
 # A usage that is null is not worth parsing an event for.
 _USAGE: Final = re.compile(rb'"usage(?:Metadata)?"\s*:\s*\{')
+_USAGE_FIELD: Final = b'"usage'
 _DATA: Final = b"data:"
 _log = logging.getLogger(__name__)
 
@@ -81,7 +82,8 @@ class UsageReader:
     def read_events(self, events: bytes) -> None:
         """Read the usage of some complete events of a stream."""
         self._events += events.count(_DATA)
-        if _USAGE.search(events):
+        # A search for a text is several times faster than one for a pattern.
+        if _USAGE_FIELD in events and _USAGE.search(events):
             for line in events.splitlines():
                 if line.startswith(_DATA) and _USAGE.search(line):
                     self._add(line[len(_DATA) :])

@@ -58,6 +58,9 @@ def ask_claude_code(program: Path, url: str, folder: Path, **more: str) -> dict[
             "ANTHROPIC_API_KEY": "sk-ant-test",
             "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
             "DISABLE_AUTOUPDATER": "1",
+            # The first request has to have the tools of the MCP server, however busy the machine is.
+            "MCP_TIMEOUT": "120000",
+            "MCP_CONNECTION_NONBLOCKING": "0",
             **more,
         },
         stdin=subprocess.DEVNULL,

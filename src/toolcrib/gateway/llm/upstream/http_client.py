@@ -10,10 +10,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any, Final, NamedTuple
 from urllib.request import getproxies, proxy_bypass
+from weakref import WeakSet
 
 import aiohttp
 import httpx2
@@ -38,6 +41,10 @@ MAX_HTTPX_CLIENTS: Final = MAX_CONNECTIONS // HTTPX_CLIENT_REQUESTS
 _AUTOMATIC_HEADERS: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 # Clients of the gateway share connections; cookies for one client must not reach another.
 _NO_COOKIES: Final = DefaultCookiePolicy(allowed_domains=())
+
+# Whether the connection of the current request was kept from an earlier one, and the connections that were used.
+_is_connection_reused: ContextVar[bool] = ContextVar("_is_connection_reused", default=False)
+_used_connections: WeakSet[Any] = WeakSet()
 
 reset_closed_streams()
 
@@ -105,12 +112,9 @@ class _AiohttpClient:
     """HTTP/1.1 without proxies."""
 
     def __init__(self) -> None:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_mark_connection_reused)
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=MAX_CONNECTIONS, keepalive_timeout=KEEPALIVE_SECONDS),
             request_class=_CheckedRequest,
-            trace_configs=[trace],
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=_AUTOMATIC_HEADERS,
@@ -122,7 +126,8 @@ class _AiohttpClient:
         self._discard_tasks: set[asyncio.Task[None]] = set()
 
     async def send(self, request: UpstreamRequest, tls: ssl.SSLContext | None) -> UpstreamResponse:
-        upstream, connection_marks = request.upstream, set[str]()
+        upstream = request.upstream
+        _is_connection_reused.set(False)
         try:
             response = await self._session.request(
                 request.method,
@@ -131,11 +136,10 @@ class _AiohttpClient:
                 data=request.body or None,
                 allow_redirects=False,
                 ssl=tls or True,
-                timeout=aiohttp.ClientTimeout(connect=upstream.connect_seconds, sock_read=upstream.read_seconds),
-                trace_request_ctx=connection_marks,
+                timeout=_build_timeout(upstream.connect_seconds, upstream.read_seconds),
             )
         except (aiohttp.ClientError, TimeoutError) as error:
-            raise _translate_error(request, error, is_stale=bool(connection_marks)) from error
+            raise _translate_error(request, error, is_stale=_is_connection_reused.get()) from error
         if response.status == 101:
             response.close()
             raise _protocol_error(request, "an upgrade")
@@ -155,6 +159,9 @@ class _CheckedRequest(aiohttp.ClientRequest):
     """
 
     async def send(self, conn: Any) -> aiohttp.ClientResponse:
+        # The caller is the same task, so it reads this value after an error.
+        _is_connection_reused.set(conn.protocol in _used_connections)
+        _used_connections.add(conn.protocol)
         if conn.protocol.should_close:
             raise aiohttp.ServerDisconnectedError("unexpected data on an idle connection")
         return await super().send(conn)
@@ -275,10 +282,15 @@ def _has_proxy(origin: UpstreamOrigin) -> bool:
 
 
 def _build_url(request: UpstreamRequest) -> URL:
-    path, _, query = request.target.partition("?")
+    return _join_url(request.origin, request.target)
+
+
+@lru_cache(maxsize=256)
+def _join_url(origin: UpstreamOrigin, target: str) -> URL:
+    path, _, query = target.partition("?")
     return URL.build(
-        scheme="https" if request.origin.is_tls else "http",
-        authority=request.origin.authority,
+        scheme="https" if origin.is_tls else "http",
+        authority=origin.authority,
         path=path,
         query_string=query,
         encoded=True,
@@ -323,8 +335,9 @@ def _create_httpx_client(tls: ssl.SSLContext) -> httpx2.AsyncClient:
     return http
 
 
-async def _mark_connection_reused(session: object, context: Any, params: object) -> None:
-    context.trace_request_ctx.add("reused")
+@lru_cache(maxsize=64)
+def _build_timeout(connect_seconds: float, read_seconds: float) -> aiohttp.ClientTimeout:
+    return aiohttp.ClientTimeout(connect=connect_seconds, sock_read=read_seconds)
 
 
 def _translate_error(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import zlib
 from abc import ABC, abstractmethod
 from base64 import b64encode
@@ -38,7 +39,9 @@ HOP_BY_HOP_HEADERS: Final = frozenset(
     }
 )
 
-_SERVER_HEADERS: Final = frozenset({"date", "server", "set-cookie"})
+_REMOVED_HEADERS: Final = HOP_BY_HOP_HEADERS | {"date", "server", "set-cookie"}
+_REMOVED_WITH_ENCODING: Final = _REMOVED_HEADERS | {"content-encoding"}
+_INVALID_IN_HEADERS: Final = re.compile("[\r\n\0\u0100-\U0010ffff]")
 _TARGET_CHARACTERS: Final = "".join(map(chr, range(0x21, 0x7F)))
 _WINDOW_BITS: Final[Mapping[str, int]] = {
     "gzip": zlib.MAX_WBITS | 16,
@@ -93,11 +96,9 @@ class UpstreamRequest:
 
     def build_headers(self) -> HeaderList:
         """Return the headers to send, with the credentials of the upstream's URL."""
-        for name, value in self.headers:
-            if not {"\r", "\n", "\0"}.isdisjoint(name + value):
-                raise RequestFailed("a header of the request contains a line break or a null", 400)
-            if not (value.isascii() or max(value) <= "\xff"):
-                raise RequestFailed("a header of the request contains an invalid character", 400)
+        if found := _INVALID_IN_HEADERS.search("".join([part for header in self.headers for part in header])):
+            what = "an invalid character" if found[0] > "\xff" else "a line break or a null"
+            raise RequestFailed(f"a header of the request contains {what}", 400)
         if not self.origin.credentials:
             return self.headers
         headers = [header for header in self.headers if header[0] != "authorization"]
@@ -132,6 +133,11 @@ class UpstreamResponse(ABC):
         return self.get_header("content-type").startswith("text/event-stream")
 
     @property
+    def is_encoded(self) -> bool:
+        """Whether the body has an encoding that `read_chunk` decodes."""
+        return self._decoder is not None
+
+    @property
     def is_decodable(self) -> bool:
         """Whether the body has no encoding or one that `read_chunk` decodes."""
         return self._decoder is not None or self._encoding in ("", "identity")
@@ -142,9 +148,7 @@ class UpstreamResponse(ABC):
 
     def forwarded_headers(self, *, keep_encoding: bool = False) -> HeaderList:
         """Return the headers for the client; `keep_encoding` includes the content encoding."""
-        removed = HOP_BY_HOP_HEADERS | _SERVER_HEADERS
-        if not keep_encoding:
-            removed |= {"content-encoding"}
+        removed = _REMOVED_HEADERS if keep_encoding else _REMOVED_WITH_ENCODING
         return [(name, value) for name, value in self.headers if name not in removed]
 
     async def read_raw_chunk(self) -> bytes:

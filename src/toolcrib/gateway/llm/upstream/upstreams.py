@@ -31,7 +31,8 @@ KEY_PAUSES_SECONDS: Final[Mapping[int, float]] = {401: 300.0, 403: 300.0, 429: 1
 MAX_KEY_PAUSE_SECONDS: Final = 600.0
 CREDENTIAL_HEADERS: Final = frozenset({"authorization", "x-api-key", "api-key", "x-goog-api-key"})
 
-_BROWSER_HEADERS: Final = frozenset({"cookie", "origin", "referer"})
+# Also what only a browser sends.
+_REMOVED_HEADERS: Final = HOP_BY_HOP_HEADERS | {"cookie", "origin", "referer"}
 _OWN_PREFIX: Final = "x-toolcrib-"
 _API_DESCRIPTIONS: Final[Mapping[LlmApi, str]] = {
     "messages": "Anthropic's API (/v1/messages)",
@@ -226,7 +227,7 @@ def build_upstream_headers(
     sent = list(headers)
     # The gateway reads responses, so they must not be compressed.
     own = {"accept-encoding": "identity", **{name.lower(): value for name, value in upstream.headers.items()}}
-    removed = HOP_BY_HOP_HEADERS | _BROWSER_HEADERS | own.keys()
+    removed = _REMOVED_HEADERS | own.keys()
     if key:
         removed |= CREDENTIAL_HEADERS
         own = _build_key_headers(upstream, key, {name for name, _ in sent}) | own
