@@ -107,3 +107,25 @@ def test_errors_are_in_the_format_of_the_api(stream: bool) -> None:
         reply = httpx2.post(f"{served.url}/v1beta/models/x:generateContent", json={})
     assert reply.status_code == 404
     assert reply.json()["error"]["status"] == "NOT_FOUND"
+
+
+@both
+def test_definitions_are_sent_with_the_message_that_needs_them(stream: bool) -> None:
+    arguments = {"tool_name": "send_email", "tool_input": {"recipient": "ann"}}
+    script = [Turn(ToolCall("call_tool", arguments)), Turn("Sent.")]
+    with gemini_client(script, tool_search="on", style="dispatch", tier="stub") as (client, model):
+        history: list[Any] = [types.Content(role="user", parts=[types.Part(text=WORDS[1][1])])]
+        parts, _ = generate(client, stream, history)
+        (call,) = (part.function_call for part in parts if part.function_call)
+        assert (call.name, call.args) == ("send_email", {"recipient": "ann"})
+        response = types.FunctionResponse(id=call.id, name="send_email", response={"output": "Done."})
+        history.append(types.Content(role="model", parts=[part for part in parts if part.text != ""]))
+        history.append(types.Content(role="user", parts=[types.Part(function_response=response)]))
+        generate(client, stream, history)
+    first, second = (request.body["contents"] for request in model.requests)
+    assert '"input_schema"' in first[0]["parts"][1]["text"]
+    assert second[: len(first)] == first
+    # A stub has the field of the schema that the client uses, which has another dialect than `parameters`.
+    (declarations,) = (tool["functionDeclarations"] for tool in model.requests[0].body["tools"])
+    stub = next(each for each in declarations if each["name"] == "send_email")
+    assert "properties" not in stub["parameters_json_schema"] and "parameters" not in stub

@@ -46,10 +46,10 @@ MAX_CACHED_PREFETCHES: Final = 4_096
 CLIENT_PLAN: Final = ExposurePlan(frozenset(), "reveal", "the client defers tools")
 
 _CHARS_PER_TOKEN: Final = 4
+# The fields of a schema in the APIs where it is not `parameters`; Google's client spells it in two ways.
+_OWN_SCHEMA_FIELDS: Final = ("input_schema", "parametersJsonSchema", "parameters_json_schema")
 # The fields of a definition that a stub does not have.
-_SCHEMA_FIELDS: Final = frozenset(
-    {"input_schema", "parameters", "parametersJsonSchema", "strict", "input_examples", "cache_control"}
-)
+_SCHEMA_FIELDS: Final = frozenset({*_OWN_SCHEMA_FIELDS, "parameters", "strict", "input_examples", "cache_control"})
 _VALID_OPENAI_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
@@ -92,7 +92,8 @@ class IndexedTool:
         function = self.wire_entry.get("function")
         inner = {key: value for key, value in (function or outer).items() if key not in _SCHEMA_FIELDS}
         inner["description"] = shorten_description(self.tool.description)
-        inner["input_schema" if "input_schema" in self.wire_entry else "parameters"] = dict(turn.OPEN_SCHEMA)
+        schema_field = next((name for name in _OWN_SCHEMA_FIELDS if name in self.wire_entry), "parameters")
+        inner[schema_field] = dict(turn.OPEN_SCHEMA)
         return {**outer, "function": inner} if function else inner
 
 
