@@ -1,17 +1,20 @@
-"""What example requests in the vector of a tool are worth, by their weight: `python -m benchmarks.examples`.
+"""What example requests in the vector of a tool are worth, by their weight, on servers outside the training.
 
-Two of the three requests that were written for a tool become its examples, and the third is the query. Servers are
-split in two halves by a hash of their name: the weight is selected on one half and reported on the other.
+python -m training.unseen --data DATA --side dev --out dev
+python -m training.unseen --data DATA --side test --out test
+python -m benchmarks.examples dev test
+
+Two of the three requests that were written for a tool become its examples, and the third is the query. The weight is
+selected on the servers of `dev` and reported on those of `test`. All tools of the catalog compete.
 """
 
-import hashlib
 import json
+from collections import defaultdict
 from pathlib import Path
 
 import click
 import numpy as np
 
-from benchmarks.context import data_folder
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.files.catalog_file import read_catalog_file
@@ -23,37 +26,66 @@ WEIGHTS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
 TOP = 5
 
 
-def _is_first_half(server: str) -> bool:
-    return hashlib.blake2b(server.encode(), digest_size=1).digest()[0] < 128
+def _read_requests(folder: Path) -> dict[str, dict[str, str]]:
+    """Return the requests of each tool by style."""
+    requests: dict[str, dict[str, str]] = defaultdict(dict)
+    for line in (folder / "queries.jsonl").open(encoding="utf-8"):
+        row = json.loads(line)
+        requests[row["relevant"][0]].setdefault(row["kind"], row["query"])
+    return {id: styles for id, styles in requests.items() if len(styles) == 3}
 
 
 @click.command()
-@click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
+@click.argument("dev", type=click.Path(path_type=Path))
+@click.argument("test", type=click.Path(path_type=Path))
 @click.option("--vectors", type=click.Path(), default=None, help="File to cache vectors in.")
-@click.option("--tools", "limit", type=click.IntRange(min=1), default=6_000, show_default=True)
-def main(data: Path | None, vectors: str | None, limit: int) -> None:
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/examples.md")
+def main(dev: Path, test: Path, vectors: str | None, out: Path) -> None:
     """Measure hit@5 of the third request for each weight."""
-    tools = list(read_catalog_file(data_folder(data) / "mcp_catalog" / "tools.jsonl"))
-    tools = tools[:: max(len(tools) // limit, 1)][:limit]
-    lines = (ROOT / "training" / "queries.jsonl").open(encoding="utf-8")
-    written = {row["id"]: row for row in map(json.loads, lines) if row["source"] == "mcp_catalog"}
-    slots = [slot for slot, tool in enumerate(tools) if tool.id in written]
+    tools = list(read_catalog_file(dev / "tools.jsonl"))
+    slots = {tool.id: slot for slot, tool in enumerate(tools)}
     embedder = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors)
     plain = _normalize(embedder.embed_tools([build_tool_text(tool) for tool in tools]))
-    rows = [written[tools[slot].id] for slot in slots]
-    ask, agent = (_normalize(embedder.embed_tools([row[style] for row in rows])) for style in ("ask", "agent"))
+    columns = {folder.name: _measure(_read_requests(folder), slots, plain, embedder) for folder in (dev, test)}
+    counts = {folder.name: len(_read_requests(folder)) for folder in (dev, test)}
+    lines = [
+        "# Example requests in the vectors of tools",
+        "",
+        f"hit@5 of a request in everyday words (`need`) among {len(tools):,} tools, mode `dense`, for tools of servers that "
+        "took no part in training. Each of these tools has two other written requests (`ask`, `agent`) as examples. "
+        f"{counts[dev.name]:,} tools select the weight, {counts[test.name]:,} others test it. "
+        "Made by `python -m benchmarks.examples`.",
+        "",
+        "| weight of the examples | selection servers | test servers |",
+        "|---:|---:|---:|",
+        *(
+            f"| {weight:.1f} | {one:.3f} | {other:.3f} |"
+            for weight, one, other in zip(WEIGHTS, columns[dev.name], columns[test.name], strict=True)
+        ),
+        "",
+    ]
+    out.write_text("\n".join(lines), encoding="utf-8")
+    click.echo("\n".join(lines))
+
+
+def _measure(
+    requests: dict[str, dict[str, str]], slots: dict[str, int], plain: Vectors, embedder: CachedEmbedder
+) -> list[float]:
+    """Return hit@5 for each weight."""
+    own = np.array([slots[id] for id in requests])
+    ask, agent = (
+        _normalize(embedder.embed_tools([styles[style] for styles in requests.values()])) for style in ("ask", "agent")
+    )
     examples = _normalize(ask + agent)
-    queries = _normalize(embedder.embed_queries([row["need"] for row in rows]))
-    is_first = np.array([_is_first_half(tools[slot].server) for slot in slots])
-    click.echo(f"{len(tools):,} tools, {len(slots):,} of them with requests\n")
-    click.echo("| weight of the examples | hit@5, selection half | hit@5, other half |\n|---:|---:|---:|")
+    queries = _normalize(embedder.embed_queries([styles["need"] for styles in requests.values()]))
+    found = []
     for weight in WEIGHTS:
         table = plain.copy()
-        table[slots] = _normalize((1 - weight) * plain[slots] + weight * examples)
+        table[own] = _normalize((1 - weight) * plain[own] + weight * examples)
         scores = queries @ table.T
-        own = scores[np.arange(len(slots)), slots]
-        hits = (scores > own[:, None]).sum(axis=1) < TOP
-        click.echo(f"| {weight:.1f} | {hits[is_first].mean():.3f} | {hits[~is_first].mean():.3f} |")
+        best = scores[np.arange(len(own)), own]
+        found.append(float(((scores > best[:, None]).sum(axis=1) < TOP).mean()))
+    return found
 
 
 def _normalize(rows: Vectors) -> Vectors:

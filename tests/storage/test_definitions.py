@@ -1,4 +1,4 @@
-"""Earlier definitions, rejections and saved queries in the store."""
+"""Earlier definitions, rejections, example requests and saved queries in the store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from toolcrib.errors import InvalidStore
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import definitions
-from toolcrib.storage.definitions import SavedQuery
+from toolcrib.storage.definitions import SavedQuery, StoredRequests
 from toolcrib.storage.store import Store
 
 FIRST, SECOND, THIRD = ({"name": "send", "description": text} for text in ("one", "two", "three"))
@@ -51,3 +51,25 @@ def test_saved_query_replaces_one_with_the_same_text(store: Store, monkeypatch: 
     with pytest.raises(InvalidStore, match="delete one first"):
         store.put_saved_query(SavedQuery("another", (), 4.0))
     assert len(store.list_saved_queries()) == 1
+
+
+def test_example_requests_replace_earlier_ones_and_are_announced(store: Store) -> None:
+    revision = store.get_revision()
+    store.put_example_requests([StoredRequests("f1", "mail__send", ("write to Ann",), "small", 1.0)])
+    store.put_example_requests(
+        [
+            StoredRequests("f2", "mail__read", ("what is new?",), "small", 2.0),
+            StoredRequests("f1", "mail__send", ("write to Bob", "answer Ann"), "small", 3.0),
+        ]
+    )
+    assert store.list_example_requests() == {"f1": ("write to Bob", "answer Ann"), "f2": ("what is new?",)}
+    assert [change.topic for change in store.list_changes(revision)] == ["requests"]
+    assert store.delete_example_requests(["f1", "f9"]) == 1
+    assert list(store.list_example_requests()) == ["f2"]
+
+
+def test_oldest_example_requests_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(definitions, "MAX_ENRICHED_TOOLS", 2)
+    for number in range(4):
+        store.put_example_requests([StoredRequests(f"f{number}", "t", ("a request",), "small", float(number))])
+    assert sorted(store.list_example_requests()) == ["f2", "f3"]
