@@ -340,8 +340,11 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         ),
         ({"auth": {"keys": ["a secret key", "a secret key"]}}, "auth.keys[1]: is the same as another key; remove one"),
         ({"models": {"mine": {"api": "openai"}}}, "models.mine.url: must be a URL such as https://api.openai.com"),
-        ({"store": "foo.db"}, "store: is not a URL; for a file use sqlite:///toolcrib.db"),
-        ({"store": "postgres://hush@x"}, "store: 'postgres' is not supported; use sqlite:///toolcrib.db"),
+        ({"store": "foo.db"}, "store: is not a URL; use sqlite:///toolcrib.db or postgresql://user@host/database"),
+        (
+            {"store": "mysql://hush@x"},
+            "store: 'mysql' is not supported; use sqlite:///toolcrib.db or postgresql://user@host/database",
+        ),
         (
             {"http": {"host": ""}},
             "http.host: is empty; use 127.0.0.1 for this machine only, or 0.0.0.0 for all interfaces",

@@ -34,6 +34,12 @@ def test_audit_rows_are_returned_unchanged_and_newest_first(store: Store) -> Non
     assert [row.id for row in store.list_audit(AuditFilter(), 1)] == [2]
 
 
+def test_audit_row_with_unstorable_text_is_kept(store: Store) -> None:
+    store.append_audit([AuditRow("call", at=1.0, client="é \ud800 \0", tool="\0")])
+    (row,) = store.list_audit(AuditFilter(), 10)
+    assert (row.client, row.tool) == ("é ? \ufffd", "\ufffd")
+
+
 def test_audit_rows_are_selected_by_every_field(store: Store) -> None:
     rows = [
         AuditRow("call", "ok", 1.0, key="Laptop", client="claude-code", server="mail", tool="mail___send"),

@@ -89,6 +89,12 @@ class PostgresServer:
         """End the server as in a crash."""
         self._end(signal.SIGQUIT)
 
+    @property
+    def pid(self) -> int:
+        """The id of the main process."""
+        assert self._process
+        return self._process.pid
+
     def create_database(self) -> str:
         """Create an empty database and return its URL."""
         name = next(self._names)

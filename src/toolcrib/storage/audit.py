@@ -136,20 +136,22 @@ def _to_values(row: AuditRow) -> tuple[object, ...]:
         row.at,
         row.action,
         row.outcome,
-        row.key,
-        row.user,
-        row.profile,
-        row.client,
-        row.session,
-        row.server,
-        row.tool,
+        # Texts of clients may contain what cannot be stored, and one such row would keep all later ones back.
+        *map(_clean_text, (row.key, row.user, row.profile, row.client, row.session, row.server, row.tool)),
         row.seconds,
         row.request_bytes,
         row.result_bytes,
-        row.request_id,
+        _clean_text(row.request_id),
         # Escaped to ASCII, because half a surrogate pair cannot be stored.
         json.dumps(row.details, separators=(",", ":")) if row.details else "{}",
     )
+
+
+def _clean_text(text: str) -> str:
+    """Return a text without NUL characters and without halves of surrogate pairs."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def _from_values(values: Any) -> AuditRow:

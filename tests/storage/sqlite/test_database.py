@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import sqlite3
 import subprocess
 import sys
@@ -29,50 +28,6 @@ def open_file(path: str) -> Store:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "toolcrib.db")
-
-
-_WRITER = """
-import sys
-from toolcrib.safety.pinning import Pin
-from toolcrib.storage import open_store
-from toolcrib.storage.manifests import ServerManifest
-from toolcrib.storage.tool_usage import ToolUsageTotal
-store = open_store(f"sqlite:///{sys.argv[1]}")
-number = int(sys.argv[2])
-while True:
-    number += 1
-    store.put_pins("mail", [Pin(f"{number} {half}", str(number), {"x": "y" * 3000}) for half in "ab"])
-    store.put_manifest("mail", ServerManifest("mail", str(number), ({"name": "t" * 20_000},)))
-    store.add_calls({"calls": ToolUsageTotal(2, 0, number, 2.0)})
-    store.add_stats({"written": 1})
-    print(number, flush=True)
-"""
-
-
-def test_killed_writer_loses_no_acknowledged_write(path: str) -> None:
-    randomness = random.Random(5)
-    written = 0
-    for _ in range(12):
-        with subprocess.Popen(
-            [sys.executable, "-c", _WRITER, path, str(written)], stdout=subprocess.PIPE, text=True
-        ) as writer:
-            assert writer.stdout
-            for _ in range(randomness.randint(1, 40)):
-                written = int(writer.stdout.readline())
-            writer.kill()
-            for line in writer.stdout:
-                written = int(line)
-        with closing(open_file(path)) as store:
-            assert store.notice == ""
-            pins = store.get_pins("mail")
-            assert {f"{number} {half}" for number in range(1, written + 1) for half in "ab"} <= set(pins)
-            assert len(pins) in (2 * written, 2 * written + 2)
-            manifest = store.get_manifest("mail")
-            assert manifest
-            assert manifest.identity in (str(written), str(written + 1))
-            assert store.get_usage()["calls"].calls % 2 == 0
-            assert store.get_usage()["calls"].calls >= 2 * written
-            assert store.get_stats()["written"] >= written
 
 
 _COUNTER = """

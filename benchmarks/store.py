@@ -1,0 +1,102 @@
+"""Compare the CPU time of an MCP call with a store in PostgreSQL, in a SQLite file and in memory, in one run.
+
+python -m benchmarks.store [--calls N] [--rounds N] [--out FILE]
+
+Every contender is a gateway with the stdio transport that records every call. PostgreSQL is started for the run; the CPU
+time of its processes is shown separately.
+"""
+
+import json
+import os
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import click
+
+from benchmarks.machine import describe_machine
+from benchmarks.mcp import MODERN, PAUSE_SECONDS, WARM, Peer, call, measure_best, measure_mean, ours
+from benchmarks.speed import cpu_seconds
+from tests.support.postgres import PostgresServer
+
+
+def build_command(folder: Path, name: str, url: str) -> list[str]:
+    """Return the command of a gateway with a store."""
+    *command, path = ours(folder, MODERN, 2)
+    config = json.loads(Path(path).read_text(encoding="utf-8"))
+    copy = folder / f"{name}.json"
+    copy.write_text(json.dumps({**config, "store": url, "audit": {"enabled": True}}), encoding="utf-8")
+    return [*command, str(copy)]
+
+
+def measure_server(server: PostgresServer) -> float:
+    """Return the CPU time of PostgreSQL, with its processes of connections."""
+    main = server.pid
+    own = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == main]
+    return sum(map(cpu_seconds, [main, *own]))
+
+
+def _parent(entry: Path) -> int:
+    try:
+        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def measure_stores(calls: int, rounds: int) -> tuple[dict[str, float], float]:
+    """Return the CPU seconds of a call by store, and those of PostgreSQL for a call."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary, ExitStack() as stack:
+        folder = Path(temporary)
+        (folder / "postgres").mkdir()
+        server = PostgresServer(folder / "postgres")
+        server.start()
+        stack.callback(server.stop)
+        urls = {
+            "memory": "sqlite://",
+            "SQLite": f"sqlite:///{folder / 'store.db'}",
+            "PostgreSQL": server.create_database(),
+        }
+        running = {}
+        for name, url in urls.items():
+            peer = Peer(build_command(folder, name, url), MODERN)
+            stack.callback(peer.close)
+            while len(peer.ask("tools/list")["tools"]) < 2:
+                time.sleep(PAUSE_SECONDS)
+            running[name] = peer
+        measure_best(running, call, WARM, 1)
+        before = measure_server(server)
+        figures = measure_mean(running, calls, rounds)
+        return figures, (measure_server(server) - before) / (calls * rounds)
+
+
+def render(figures: dict[str, float], server: float, calls: int, rounds: int) -> str:
+    """Return the figures as Markdown."""
+    lines = [
+        "# What a store costs per MCP call",
+        "",
+        f"`python -m benchmarks.store --calls {calls} --rounds {rounds}`. Mean CPU milliseconds of a gateway for one call "
+        "that is recorded in the audit log, the time series and the usage totals. The contenders alternate.",
+        "",
+        "| store | gateway | ratio to memory | database server |",
+        "|---|--:|--:|--:|",
+    ]
+    for name, seconds in figures.items():
+        own = f"{1000 * server:.3f}" if name == "PostgreSQL" else "–"
+        lines.append(f"| {name} | {1000 * seconds:.3f} | {seconds / figures['memory']:.3f} | {own} |")
+    return "\n".join([*lines, "", f"{', '.join(describe_machine().values())}, {os.cpu_count()} cores.", ""])
+
+
+@click.command()
+@click.option("--calls", default=500, help="Calls a round.")
+@click.option("--rounds", default=4, help="Rounds.")
+@click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/store.md")
+def main(calls: int, rounds: int, out: Path) -> None:
+    """Measure what a store costs per MCP call."""
+    text = render(*measure_stores(calls, rounds), calls, rounds)
+    out.write_text(text, encoding="utf-8")
+    click.echo(text)
+
+
+if __name__ == "__main__":
+    main()
