@@ -32,16 +32,7 @@ def build_command(folder: Path, name: str, url: str) -> list[str]:
 
 def measure_server(server: PostgresServer) -> float:
     """Return the CPU time of PostgreSQL, with its processes of connections."""
-    main = server.pid
-    own = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit() and _parent(entry) == main]
-    return sum(map(cpu_seconds, [main, *own]))
-
-
-def _parent(entry: Path) -> int:
-    try:
-        return int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
+    return sum(map(cpu_seconds, [server.pid, *server.children()]))
 
 
 def measure_stores(calls: int, rounds: int) -> tuple[dict[str, float], float]:

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -88,6 +90,30 @@ class PostgresServer:
     def kill(self) -> None:
         """End the server as in a crash."""
         self._end(signal.SIGQUIT)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep the server from answering, while its connections stay open."""
+        processes = [self.pid, *self.children()]
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
+
+    def children(self) -> list[int]:
+        """Return the ids of the processes of connections and of background work."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+            except (OSError, NotADirectoryError):
+                continue
+            if entry.name.isdigit() and int(fields[1]) == self.pid:
+                found.append(int(entry.name))
+        return found
 
     @property
     def pid(self) -> int:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from queue import Queue
 from threading import Thread
 
@@ -15,7 +16,7 @@ import pytest
 
 from tests.support.postgres import PASSWORD_USER, PostgresServer
 from tests.support.tcp_proxy import run_proxy
-from toolcrib.errors import InvalidConfig, InvalidStore
+from toolcrib.errors import InvalidConfig, InvalidStore, StoreUnavailable
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
 from toolcrib.storage.audit import AuditFilter, AuditRow
@@ -231,3 +232,18 @@ def wait_until(is_true: Callable[[], bool]) -> None:
     while not is_true():
         assert time.monotonic() < deadline
         time.sleep(0.02)
+
+
+@pytest.mark.skipif(not Path("/proc").exists(), reason="the processes of the server are found in /proc")
+def test_server_that_does_not_answer_is_given_up(
+    postgres_server: PostgresServer, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "RESPONSE_SECONDS", 0.5)
+    monkeypatch.setitem(pool.DEFAULT_PARAMETERS, "connect_timeout", 2)
+    with closing(open_store(postgres_url)) as store:
+        store.add_stats({"writes": 1})
+        with postgres_server.paused(), pytest.raises(StoreUnavailable):
+            store.add_stats({"writes": 1})
+        write_until_it_succeeds(store.add_stats, {"writes": 1})
+        # The server may have got the first statements of the write that failed, but not its commit.
+        assert store.get_stats() == {"writes": 2}

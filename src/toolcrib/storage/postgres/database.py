@@ -13,7 +13,7 @@ from toolcrib.errors import InvalidStore
 from toolcrib.storage.postgres.dialect import PostgresConnection
 from toolcrib.storage.postgres.errors import build_error, is_connection_error
 from toolcrib.storage.postgres.listener import CHANNEL, MessageListener
-from toolcrib.storage.postgres.migrations import LOCK_CLASS, migrate_database
+from toolcrib.storage.postgres.migrations import LOCK_CLASS, MIGRATION_TIMEOUT_SECONDS, migrate_database
 from toolcrib.storage.postgres.pool import PostgresPool
 from toolcrib.storage.sql_database import OnMessage, SqlConnection
 
@@ -37,7 +37,7 @@ class PostgresDatabase:
         self._pool = PostgresPool(url)
         self._listener = MessageListener(self._pool)
         try:
-            with self._pool.connection() as connection:
+            with self._pool.connection(2 * MIGRATION_TIMEOUT_SECONDS) as connection:
                 migrate_database(connection)
         except (psycopg.Error, InvalidStore) as error:
             self._pool.close()

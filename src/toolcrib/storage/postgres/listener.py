@@ -69,7 +69,7 @@ class MessageListener:
             messages = [notice.payload for notice in connection.notifies(timeout=HEARTBEAT_SECONDS, stop_after=1)]
             self._deliver(messages)
             if not messages:
-                connection.execute("SELECT 1")
+                self._pool.check(connection)
 
     def _deliver(self, messages: Iterable[str]) -> None:
         if self._closed.is_set():

@@ -19,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from toolcrib.errors import InvalidConfig, InvalidStore, StoreUnavailable
+from toolcrib.storage.postgres.deadlines import ResponseDeadlines
 from toolcrib.storage.postgres.errors import build_connect_error, is_connection_error
 from toolcrib.storage.postgres.migrations import SCHEMA
 
@@ -27,13 +28,15 @@ MAX_CONNECTIONS: Final = 8
 WAIT_SECONDS: Final = 10.0
 CONNECT_TIMEOUT_SECONDS: Final = 5
 STATEMENT_TIMEOUT_SECONDS: Final = 10
+# A function that uses a connection for longer loses it. Several statements may each take their time.
+RESPONSE_SECONDS: Final = 30.0
 # After a failed attempt to connect, calls fail without another attempt for this time.
 RETRY_SECONDS: Final = 1.0
 # A connection without an answer for this time is broken.
 _NETWORK_TIMEOUT_SECONDS: Final = 10
 
 _LOG: Final = logging.getLogger("toolcrib.storage")
-_DEFAULTS: Final[dict[str, Any]] = {
+DEFAULT_PARAMETERS: Final[dict[str, Any]] = {
     "application_name": "toolcrib",
     "connect_timeout": CONNECT_TIMEOUT_SECONDS,
     "keepalives_idle": _NETWORK_TIMEOUT_SECONDS,
@@ -60,10 +63,11 @@ class PostgresPool:
                 "store: is not a valid URL; use postgresql://user@host/database, and write special characters "
                 "of the password as %XX"
             ) from None
-        self._parameters: dict[str, Any] = {**_DEFAULTS, **given}
+        self._parameters: dict[str, Any] = {**DEFAULT_PARAMETERS, **given}
         self.target = _describe_target(given)
         self._idle: list[Connection[Any]] = []
         self._lock = Lock()
+        self._deadlines = ResponseDeadlines()
         self._slots = BoundedSemaphore(MAX_CONNECTIONS)
         self._failure: StoreUnavailable | None = None
         self._next_attempt = 0.0
@@ -75,8 +79,8 @@ class PostgresPool:
         return self._failure
 
     @contextmanager
-    def connection(self) -> Iterator[Connection[Any]]:
-        """Lend a connection."""
+    def connection(self, seconds: float | None = None) -> Iterator[Connection[Any]]:
+        """Lend a connection, for at most `RESPONSE_SECONDS` or another time."""
         if not self._slots.acquire(timeout=WAIT_SECONDS):
             raise InvalidStore(
                 f"{self.target}: all {MAX_CONNECTIONS} connections are busy; check the load of the server"
@@ -86,7 +90,8 @@ class PostgresPool:
                 connection = self._idle.pop() if self._idle else None
             connection = connection or self.try_to_connect()
             try:
-                yield connection
+                with self._deadlines.limit(connection, seconds or RESPONSE_SECONDS):
+                    yield connection
             finally:
                 self._take_back(connection)
         finally:
@@ -99,7 +104,8 @@ class PostgresPool:
         except psycopg.Error as error:
             raise build_connect_error(self.target, error) from error
         try:
-            connection.execute(_SESSION_SETTINGS.encode())
+            with self._deadlines.limit(connection, CONNECT_TIMEOUT_SECONDS):
+                connection.execute(_SESSION_SETTINGS.encode())
         except psycopg.Error as error:
             connection.close()
             raise build_connect_error(self.target, error) from error
@@ -128,6 +134,11 @@ class PostgresPool:
         if is_connection_error(error):
             self._set_failure(build_connect_error(self.target, error))
 
+    def check(self, connection: Connection[Any]) -> None:
+        """Raise an error of psycopg unless the server answers on a connection."""
+        with self._deadlines.limit(connection, CONNECT_TIMEOUT_SECONDS):
+            connection.execute("SELECT 1")
+
     def drop_idle(self) -> None:
         """Close the idle connections, which are probably broken if one of them was."""
         with self._lock:
@@ -138,6 +149,7 @@ class PostgresPool:
     def close(self) -> None:
         """Close the idle connections; those that are in use are closed when they come back."""
         self._closed = True
+        self._deadlines.close()
         self.drop_idle()
 
     def _set_failure(self, failure: StoreUnavailable | None) -> None:
