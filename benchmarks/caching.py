@@ -42,7 +42,7 @@ DIFFERENT = 24
 RATIOS = (0.1, 0.25)
 ANSWER = "Here is what I found out, in a sentence or two, for the person who asked."
 NO_TOOL = "There is no tool for that."
-TIMEOUT_SECONDS = 120
+TIMEOUT_SECONDS = 1_800
 # Messages that need no tool.
 FOLLOW_UPS = (
     "Thanks, that helps.",
