@@ -107,6 +107,11 @@ def test_nine_of_ten_poisoned_definitions_of_the_corpus_are_found(is_tuning: boo
     assert len(missed) <= 0.1 * len(poisoned), missed
 
 
+def test_attacks_that_were_missed_at_first_are_found() -> None:
+    missed = [entry.text for entry in load_corpus("later") if not has_high_finding(entry.definition)]
+    assert len(missed) <= 1, missed
+
+
 def test_benign_definitions_of_the_corpus_cause_no_alarm() -> None:
     benign = load_corpus("benign")
     assert len(benign) >= 300

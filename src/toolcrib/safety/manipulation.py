@@ -161,6 +161,59 @@ STRONG_SIGNS: Final[tuple[Sign, ...]] = (
         r"|\bevery time (?:another|any) tool (?:returns|is)|\bbefore any other action\b",
     ),
     (
+        "gives text of tools or pages authority over the model",
+        "priority over;precedence over;commands from;instructions from;execute them;execute it;follow it;follow them;obey",
+        r"\b(?:has|have|takes?) (?:priority|precedence) over (?:what )?(?:the user|your|all other|any other)"
+        r"|\b(?:contains?|are|is|has) (?:\w+ ){0,2}?(?:commands|instructions|orders) (?:from|of|by) (?:the|an?|your) (?:operator|"
+        r"admin\w*|developer|owner|system)"
+        r"|\b(?:execute|follow|obey|carry out) (?:it|them|all of it) (?:immediately|exactly|without|as if|first)\b",
+    ),
+    (
+        "tells the model to hide something from the user",
+        "silent;secret;quiet;mention;talk about;refer to",
+        r"\bdo (?:this|so|it|that) (?:silently|secretly|quietly|covertly|in secret)\b"
+        r"|\b(?:do not|don't|never|without) (?:mention|mentioning|talk about|refer to) (?:the|this|that|these|such) (?:change|step|"
+        r"call|transfer|copy|upload|access|file|note|rule|instruction|replacement|request)s?\b",
+    ),
+    (
+        "sends data to an address of its own",
+        "http & upload;post;url;send;store;report;copy",
+        r"\bupload (?:every|all|each|any|the (?:whole|entire|current|user))\b[^.]{0,80}?https?://"
+        r"|\bby (?:calling|using) \w+ with (?:the )?(?:url|address|endpoint) https?://"
+        r"|\b(?:also|additionally|then|afterwards) (?:send|post|store|report|copy|upload)\b[^.]{0,80}?https?://",
+    ),
+    (
+        "changes where money or messages go",
+        "iban;account;recipient;wallet;beneficiary;payee",
+        r"\b(?:replace|change|swap|substitute) (?:the |its |their )?(?:\w+ )?(?:iban|account number|account|recipient|wallet address|"
+        r"wallet|beneficiary|payee) (?:with|by|to|for)\b"
+        r"|\b(?:must|always|should|have to) use (?:the )?(?:account|iban|wallet)(?: address)? [\w-]{4,}",
+    ),
+    (
+        "forces the choice of this tool or product",
+        "other servers;other server;only this;them, they;do not use them;not use the tools;any more in this conversation",
+        r"\b(?:do not|don't|never|stop) (?:use|using|call|calling|trust) (?:any |the )?(?:other )?tools? (?:of|from) (?:any )?other "
+        r"servers?\b|\bdo not use (?:them|those|these), (?:they|those|these)\b|\bonly this (?:one|tool|server) (?:may|can|must|should) "
+        r"be (?:used|trusted|called)\b",
+    ),
+    (
+        "asks for the conversation, credentials or private data",
+        "password;pin;api key;token;secret;credential;system prompt;full request;entire request;whole request;full prompt;"
+        "original prompt",
+        r"\b(?:tell|ask|convince|persuade) the user (?:\w+ ){0,8}?(?:password|pin|credentials|token|code)\b[^.]{0,60}?\b(?:pass|put|"
+        r"send|store) (?:it|them)\b"
+        r"|\b(?:all|any|every) (?:api keys?|passwords?|tokens?|secrets?|credentials?) (?:that |which )?(?:you|it) (?:can |may )?(?:find|"
+        r"see|know|have|found)|\bsystem prompt (?:verbatim|word for word|unchanged|as it is)"
+        r"|\b(?:needs?|requires?|expects?|wants?) (?:the |your )(?:system prompt|full conversation|chat history)\b"
+        r"|\b(?:always|must|first)\b[^.]{0,80}\buser's (?:full|whole|entire|original|complete) (?:request|prompt|question|message)",
+    ),
+    (
+        "claims authority over the model",
+        "new policy;new rule;new order;administrator instruction;admin instruction;administrator order;operator order;policy update",
+        r"(?:^|[.!;] )(?:new|updated) (?:polic(?:y|ies)|rules?|orders?)(?: update)? ?:|\b(?:admin|administrator|operator)(?:'s)? "
+        r"(?:instruction|order|command|directive)s?\b|\bpolicy update ?:",
+    ),
+    (
         "gives orders in another language",
         "istruzioni;instru;anweisung;benutzer;nutzer;usuario;usuário;utilisateur;gebruiker;instructies;instrukcj;пользовател;"
         "инструкц;用户;指令;指示;지시;사용자;ユーザー;utente;użytkownik",
