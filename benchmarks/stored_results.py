@@ -97,7 +97,9 @@ def main(calls: int, rounds: int) -> None:
             for contender, peer in peers.items():
                 times[contender].append(measure_round(peer))
             print_progress(f"round {number + 1} of {rounds}")
-        print(f"{describe_machine()}\n\n| result of {call(peers['whole']):,} characters | wall | CPU of the gateway |")
+        print(
+            f"{', '.join(describe_machine().values())}\n\n| result of {call(peers['whole']):,} characters | wall | CPU of the gateway |"
+        )
         print("|---|---|---|")
         for contender, rows in times.items():
             wall, cpu = (statistics.median(column) for column in zip(*rows, strict=True))

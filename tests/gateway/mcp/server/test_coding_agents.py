@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from tests.gateway.serving import server_entry
 from tests.support.gateway_process import run_gateway, write_config
 from tests.support.npm import install_folder, install_packages
 from tests.support.scripted_model.server import Request, ScriptedModel
-from tests.support.scripted_model.turn import ToolCall, Turn
+from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 
 CLAUDE_CODE: Final = "@anthropic-ai/claude-code"
 PACKAGES: Final = (f"{CLAUDE_CODE}@2.1.197", "@openai/codex@0.166.0")
@@ -68,14 +68,13 @@ class Script:
         self.shown: list[str] = []
 
     def __call__(self, request: Request) -> Turn:
-        find = find_tools(request)
-        if find("search_tools") is None:
+        if build_call(request, "search_tools", {}, 0) is None:
             return Turn("Hello.")
         if request.results:
             self.shown.append("\n".join(request.results))
-        return self.answer(find)
+        return self.answer(request)
 
-    def answer(self, find: Callable[[str], str | None]) -> Turn:
+    def answer(self, request: Request) -> Turn:
         steps: list[tuple[str, dict[str, Any]]] = [
             ("search_tools", {"query": "read a report"}),
             ("call_tool", {"name": "office___big", "arguments": {"count": 60_000}}),
@@ -84,8 +83,9 @@ class Script:
         ]
         if len(self.shown) >= len(steps):
             return Turn("All done.")
-        tool, arguments = steps[len(self.shown)]
-        return Turn(ToolCall(str(find(tool)), arguments))
+        call = build_call(request, *steps[len(self.shown)], len(self.shown))
+        assert call is not None
+        return Turn(call)
 
     @property
     def handle(self) -> str:
@@ -94,8 +94,18 @@ class Script:
         return found[0] if found else ""
 
 
-def find_tools(request: Request) -> Callable[[str], str | None]:
-    return lambda name: next((tool for tool in request.tool_names if tool.endswith(name)), None)
+def build_call(request: Request, name: str, arguments: dict[str, Any], number: int) -> ToolCall | Raw | None:
+    """Return a call of a tool of the gateway; None if the request does not have the tool."""
+    for tool in request.tool_names:
+        if tool.endswith(name):
+            return ToolCall(tool, arguments)
+    for namespace in request.body.get("tools", []):
+        # Codex puts the tools of a server into a namespace.
+        if any(tool.get("name") == name for tool in namespace.get("tools", [])):
+            call = {"type": "function_call", "id": f"fc_{number}", "call_id": f"call_{number}", "status": "completed"}
+            place = {"namespace": namespace["name"], "name": name}
+            return Raw({**call, **place, "arguments": json.dumps(arguments)})
+    return None
 
 
 def check_shown(shown: list[str]) -> None:
