@@ -85,7 +85,8 @@ def analyze_word(text: str) -> TextWord:
         term = _stem_word(folded) if folded.isascii() else folded
         return TextWord(text, term, (term,))
     whole = _stem_word(text)
-    parts = _PART.findall(text)
+    # Most words are plain, so they are checked first.
+    parts = () if text.islower() and text.isalpha() else _PART.findall(text)
     if len(parts) < 2:
         return TextWord(text, whole, (whole,))
     # A single letter or digit is not a useful part (`s3`, `iPhone`).

@@ -9,7 +9,7 @@ from toolcrib.core.schema import list_parameter_texts
 from toolcrib.core.tool import Tool
 
 # The first words say what a tool does; what follows is mostly how to call it.
-MAX_DESCRIPTION_WORDS: Final = 24
+MAX_DESCRIPTION_WORDS: Final = 40
 MAX_PARAMETERS: Final = 12
 
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|[_\W]+")

@@ -144,8 +144,10 @@ class _WordTable(dict[str, int]):
         # A stop word is a term in identifiers only.
         prose = _NO_TERMS if self._field_config.is_stop_word(whole) else whole_number
         if parts[0] == whole:
-            self._add_row(prose, _NO_TERMS)
-            self._add_row(whole_number, _NO_TERMS)
+            # Both rows at a time, because most words are plain.
+            self._main_terms.extend(prose + whole_number)
+            self._main_sizes.extend((len(prose), 1))
+            self._other_sizes.extend((0, 0))
         else:
             part_numbers = list(map(self._vocabulary.get_or_add, parts))
             self._add_row(prose, part_numbers if prose else _NO_TERMS)
