@@ -51,6 +51,7 @@ class RoundRobinProxy:
 
     async def _copy(self, request: web.Request, answer: aiohttp.ClientResponse) -> web.StreamResponse:
         headers = {name: value for name, value in answer.headers.items() if name.lower() not in _CONNECTION_HEADERS}
+        headers["x-served-by"] = f"{answer.url.scheme}://{answer.url.authority}"
         response = web.StreamResponse(status=answer.status, headers=headers)
         await response.prepare(request)
         try:
@@ -58,8 +59,8 @@ class RoundRobinProxy:
                 await response.write(chunk)
         except (aiohttp.ClientError, ConnectionError):
             # The response has begun, so the connection is closed in the middle of it.
-            assert request.transport
-            request.transport.close()
+            if request.transport is not None:
+                request.transport.close()
             return response
         await response.write_eof()
         return response

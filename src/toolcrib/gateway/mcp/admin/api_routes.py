@@ -7,7 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import anyio
 from pydantic_core import to_json
@@ -28,6 +28,7 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.view import AccessView
 from toolcrib.storage.audit import AuditAction, AuditRow
 
+RETRY_SECONDS: Final = 5
 _log = logging.getLogger(__name__)
 HttpMethod = Literal["GET", "POST", "PUT", "DELETE"]
 
@@ -120,7 +121,9 @@ class ApiRoutes:
                 message = (
                     "the database of the gateway cannot be reached, so the request was not completed; try again later"
                 )
-                return _render_error(message, 503)
+                response = _render_error(message, 503)
+                response.headers["retry-after"] = str(RETRY_SECONDS)
+                return response
             except InvalidStore as error:
                 # The error contains the path of the store.
                 _log.warning("%s failed: %s", request.url.path, error)

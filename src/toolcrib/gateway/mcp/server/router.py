@@ -32,7 +32,7 @@ from mcp_types import methods as _methods
 from pydantic import BaseModel
 
 from toolcrib import __version__
-from toolcrib.errors import QuotaExceeded, RequestFailed, UnknownProfile
+from toolcrib.errors import InvalidStore, QuotaExceeded, RequestFailed, UnknownProfile
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.server.activity import ActivityRecorder
 from toolcrib.gateway.mcp.server.client import TASKS_EXTENSION, ConnectedClient, SessionState, get_session_state
@@ -258,18 +258,24 @@ class McpRouter:
         session = client.connection.session_id
         is_search = client.ctx.method == "tools/call" and params.get("name") == SEARCH_TOOL_NAME
         if session and self.replicas.is_shared and (client.ctx.method == "tools/list" or is_search):
-            stored = await self.sessions.load(session)
-            if stored is not None:
-                self._apply_state(client.state, stored)
+            await self._refresh_state(session, client.state)
         return client.state.shared_part
 
     async def _receive_changed_session(self, body: Mapping[str, Any]) -> None:
         """Apply the state of a session that another replica has changed."""
         for connection in list(self.connections.values()):
             if connection.session_id == body["session"]:
-                stored = await self.sessions.load(str(connection.session_id))
-                if stored is not None:
-                    self._apply_state(get_session_state(connection), stored)
+                await self._refresh_state(str(connection.session_id), get_session_state(connection))
+
+    async def _refresh_state(self, session: str, state: SessionState) -> None:
+        """Apply the stored state of a session; while the store is away, the state is kept."""
+        try:
+            stored = await self.sessions.load(session)
+        except InvalidStore as error:
+            _log.warning("the state of a session may be old: %s", error)
+            return
+        if stored is not None:
+            self._apply_state(state, stored)
 
     def _apply_state(self, state: SessionState, stored: StoredSession) -> None:
         tools = stored.state["tools"]

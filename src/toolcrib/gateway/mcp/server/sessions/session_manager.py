@@ -19,16 +19,18 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import InitializeRequestParams, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, InitializeRequestParams, jsonrpc_message_adapter
 from pydantic_core import from_json
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
+from toolcrib.errors import InvalidStore
 from toolcrib.gateway.mcp.server.sessions.session_store import SessionStore, StoredSession
 from toolcrib.gateway.replicas import ReplicaChannel
 
+RETRY_SECONDS: Final = 2
 SESSION_HEADER: Final = "mcp-session-id"
 _INITIALIZED: Final = "notifications/initialized"
 
@@ -73,7 +75,12 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
             return
         self._used.add(id)
         if id not in self._server_instances:
-            await self._restore_session(id, scope)
+            try:
+                await self._restore_session(id, scope)
+            except InvalidStore as error:
+                # The session may exist, so it must not be reported as unknown.
+                await _build_retry_response(error)(scope, receive, send)
+                return
         transport = self._server_instances.get(id)
         if transport is not None and request.method == "POST" and self._router.replicas.is_shared:
             if self._session_owners.get(id) == _get_requestor(scope) and await self._relay(id, request):
@@ -194,6 +201,12 @@ class _ReplicaDispatcher(JSONRPCDispatcher[TransportContext]):
 def _get_requestor(scope: Scope) -> Any:
     user = scope.get("user")
     return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
+
+
+def _build_retry_response(error: InvalidStore) -> Response:
+    message = f"the session cannot be restored at the moment; try again. {error}"
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": message}}
+    return JSONResponse(body, 503, {"retry-after": str(RETRY_SECONDS)})
 
 
 def replay_body(body: bytes, receive: Receive) -> Receive:

@@ -72,13 +72,9 @@ class SessionStore:
             await self._announce("session", id)
 
     async def load(self, id: str) -> StoredSession | None:
-        """Return a session that this or another replica has stored."""
+        """Return a session that this or another replica has stored; raise `InvalidStore` if the store is away."""
         read = partial(self._hub.store.get_values, "session", [id], time.time())
-        try:
-            body = (await anyio.to_thread.run_sync(read)).get(id)
-        except ToolcribError as error:
-            _log.warning("a session cannot be restored: %s", error)
-            return None
+        body = (await anyio.to_thread.run_sync(read)).get(id)
         if body is None:
             return None
         session = StoredSession(**json.loads(body))

