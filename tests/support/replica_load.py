@@ -102,7 +102,7 @@ def build_replica_config(store: str, model_url: str) -> dict[str, Any]:
         "models": {"scripted": {"api": "messages", "url": model_url, "key": "any", "style": "reveal"}},
         "auth": {"keys": [{"key": ADMIN, "name": "admin"}]},
         "store": store,
-        "http": {"drainSeconds": 0.5, "shutdownSeconds": 20},
+        "http": {"drainSeconds": 2, "shutdownSeconds": 20},
     }
 
 

@@ -1,7 +1,8 @@
-"""A proxy that sends every HTTP request to the next server, without sticky sessions."""
+"""A proxy that sends every HTTP request to the next server that is ready, without sticky sessions."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -10,11 +11,12 @@ import aiohttp
 from aiohttp import web
 
 # Headers that concern one connection.
+CHECK_SECONDS: Final = 0.1
 _CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "host"})
 
 
 class RoundRobinProxy:
-    """Forwards requests in turn. A server that accepts no connection is skipped."""
+    """Forwards requests in turn. A server that is not ready or accepts no connection is skipped."""
 
     def __init__(self, targets: list[str]) -> None:
         self.targets = targets
@@ -22,6 +24,27 @@ class RoundRobinProxy:
         self.counts: dict[str, int] = {}
         self.url = ""
         self._number = 0
+        self._is_ready = dict.fromkeys(targets, True)
+
+    async def check_servers(self) -> None:
+        """Ask every server again and again whether it is ready."""
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=5)) as session:
+            while True:
+                for target in self.targets:
+                    try:
+                        async with session.get(f"{target}/ready") as answer:
+                            self._is_ready[target] = answer.status == 200
+                    except (aiohttp.ClientError, TimeoutError):
+                        self._is_ready[target] = False
+                await asyncio.sleep(CHECK_SECONDS)
+
+    def _next_target(self) -> str:
+        for _ in self.targets:
+            self._number += 1
+            target = self.targets[self._number % len(self.targets)]
+            if self._is_ready[target]:
+                break
+        return target
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Forward a request to the next server."""
@@ -29,8 +52,7 @@ class RoundRobinProxy:
         headers = {name: value for name, value in request.headers.items() if name.lower() not in _CONNECTION_HEADERS}
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
         for _ in range(len(self.targets)):
-            target = self.targets[self._number % len(self.targets)]
-            self._number += 1
+            target = self._next_target()
             # Without a pool, a connection is never reused after its server has died.
             connector = aiohttp.TCPConnector(force_close=True)
             try:
@@ -77,7 +99,9 @@ async def round_robin(targets: list[str]) -> AsyncIterator[RoundRobinProxy]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     proxy.url = site.name if not site.name.endswith(":0") else f"http://127.0.0.1:{runner.addresses[0][1]}"
+    checks = asyncio.create_task(proxy.check_servers())
     try:
         yield proxy
     finally:
+        checks.cancel()
         await runner.cleanup()
