@@ -10,8 +10,9 @@ import json
 import os
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
+from statistics import median
 
 import click
 
@@ -19,6 +20,13 @@ from benchmarks.machine import describe_machine
 from benchmarks.mcp import MODERN, PAUSE_SECONDS, WARM, Peer, call, measure_best, measure_mean, ours
 from benchmarks.speed import cpu_seconds
 from tests.support.postgres import PostgresServer
+from toolcrib.storage import open_store
+from toolcrib.storage.audit import AuditRow
+from toolcrib.storage.store import Store
+from toolcrib.storage.time_series import SeriesAmount
+from toolcrib.storage.tool_usage import ToolUsageTotal
+
+BATCHES = (1, 20, 100)
 
 
 def build_command(folder: Path, name: str, url: str) -> list[str]:
@@ -61,13 +69,60 @@ def measure_stores(calls: int, rounds: int) -> tuple[dict[str, float], float]:
         return figures, (measure_server(server) - before) / (calls * rounds)
 
 
+def write_batch(store: Store, calls: int) -> None:
+    """Write what a gateway writes for some calls."""
+    row = AuditRow("call", at=1.0, key="key", client="client", session="session", server="echo", tool="echo___echo_1")
+    names = ("calls", "bucket_03", "tokens_in")
+    store.append_audit([row] * calls, series=[SeriesAmount(60.0, "client", name, calls) for name in names])
+    store.add_calls({"echo___echo_1": ToolUsageTotal(calls, 0, 1.0, 0.1)}, {"calls": calls})
+
+
+def measure_batches() -> dict[str, dict[int, float]]:
+    """Return the median CPU seconds of this process for a batch, by store and number of calls."""
+    figures: dict[str, dict[int, float]] = {}
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary, ExitStack() as stack:
+        (Path(temporary) / "postgres").mkdir()
+        server = PostgresServer(Path(temporary) / "postgres")
+        server.start()
+        stack.callback(server.stop)
+        urls = {"SQLite": f"sqlite:///{temporary}/store.db", "PostgreSQL": server.create_database()}
+        for name, url in urls.items():
+            with closing(open_store(url)) as store:
+                figures[name] = {calls: median(_time_batch(store, calls) for _ in range(100)) for calls in BATCHES}
+    return figures
+
+
+def _time_batch(store: Store, calls: int) -> float:
+    before = time.process_time()
+    write_batch(store, calls)
+    return time.process_time() - before
+
+
+def render_batches(figures: dict[str, dict[int, float]]) -> list[str]:
+    """Return the cost of batches as Markdown."""
+    lines = [
+        "## One batch",
+        "",
+        "Median CPU milliseconds of the gateway to write what it has recorded of some calls.",
+        "",
+    ]
+    lines += [
+        f"| store | {' | '.join(f'{calls} call' + 's' * (calls > 1) for calls in BATCHES)} |",
+        f"|---|{'--:|' * len(BATCHES)}",
+    ]
+    return lines + [
+        f"| {name} | {' | '.join(f'{1000 * each:.2f}' for each in by.values())} |" for name, by in figures.items()
+    ]
+
+
 def render(figures: dict[str, float], server: float, calls: int, rounds: int) -> str:
     """Return the figures as Markdown."""
     lines = [
         "# What a store costs per MCP call",
         "",
         f"`python -m benchmarks.store --calls {calls} --rounds {rounds}`. Mean CPU milliseconds of a gateway for one call "
-        "that is recorded in the audit log, the time series and the usage totals. The contenders alternate.",
+        "that is recorded in the audit log, the time series and the usage totals. The contenders alternate. Differences below 5 % "
+        "are noise.",
         "",
         "| store | gateway | ratio to memory | database server |",
         "|---|--:|--:|--:|",
@@ -75,6 +130,7 @@ def render(figures: dict[str, float], server: float, calls: int, rounds: int) ->
     for name, seconds in figures.items():
         own = f"{1000 * server:.3f}" if name == "PostgreSQL" else "–"
         lines.append(f"| {name} | {1000 * seconds:.3f} | {seconds / figures['memory']:.3f} | {own} |")
+    lines += ["", *render_batches(measure_batches())]
     return "\n".join([*lines, "", f"{', '.join(describe_machine().values())}, {os.cpu_count()} cores.", ""])
 
 

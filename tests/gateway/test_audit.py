@@ -30,10 +30,12 @@ class FailingStore(Store):
 
     is_full = False
 
-    def append_audit(self, rows: Sequence[AuditRow], *, durable: bool = False) -> None:
+    def append_audit(
+        self, rows: Sequence[AuditRow], *, durable: bool = False, series: Sequence[SeriesAmount] = ()
+    ) -> None:
         if self.is_full:
             raise InvalidStore("the disk is full")
-        super().append_audit(rows, durable=durable)
+        super().append_audit(rows, durable=durable, series=series)
 
 
 def open_hub(path: Path | None = None, **settings: Any) -> Hub:

@@ -101,14 +101,17 @@ class AuditLog:
             with self._lock:
                 rows, self._rows = list(self._rows), deque()
             for start in range(0, len(rows), MAX_BATCH_ROWS):
-                batch = rows[start : start + MAX_BATCH_ROWS]
+                batch = [self._clean(row) for row in rows[start : start + MAX_BATCH_ROWS]]
+                for row in batch:
+                    self._series.add_row(row)
                 try:
-                    self._hub.store.append_audit([self._clean(row) for row in batch])
+                    self._hub.store.append_audit(batch, series=self._series.take_amounts())
                 except ToolcribError:
                     self._keep_for_retry(rows[start:])
                     raise
-                self._finish_batch(batch)
-            self._write_series()
+                self._rows_since_prune += len(batch)
+                self._report_lost_rows()
+                self._export(batch)
             self._prune()
         if errors:
             raise errors[0]
@@ -135,26 +138,6 @@ class AuditLog:
             _log.warning("%s", error)
         self._written.set()
         self._written = anyio.Event()
-
-    def _finish_batch(self, rows: list[AuditRow]) -> None:
-        """Count and export rows that are written."""
-        for row in rows:
-            self._series.add_row(row)
-        self._rows_since_prune += len(rows)
-        self._report_lost_rows()
-        if self.settings.export:
-            self._export([self._clean(row) for row in rows])
-
-    def _write_series(self) -> None:
-        amounts = self._series.take_amounts()
-        if not amounts:
-            return
-        try:
-            self._hub.store.add_series(amounts)
-        except ToolcribError:
-            # Write them at the next flush.
-            self._series.put_back(amounts)
-            raise
 
     def _keep_for_retry(self, rows: list[AuditRow]) -> None:
         """Put rows that could not be written back at the front of the buffer."""

@@ -45,11 +45,6 @@ class SeriesCounter:
         amounts, self._amounts = self._amounts, Counter()
         return [SeriesAmount(*key, amount) for key, amount in amounts.items()]
 
-    def put_back(self, amounts: Iterable[SeriesAmount]) -> None:
-        """Add amounts that were taken and could not be written."""
-        for amount in amounts:
-            self._amounts[int(amount.at), amount.client, amount.name] += amount.amount
-
     def _limit_client(self, client: str) -> str:
         name = client[:80] or UNKNOWN_CLIENT
         if name not in self._clients:

@@ -231,11 +231,7 @@ class Hub:
             calls, self._calls = self._calls, {}
             stats, self._stats = self._stats, {}
         try:
-            if calls:
-                self.store.add_calls(calls)
-                calls = {}
-            if stats:
-                self.store.add_stats(stats)
+            self.store.add_calls(calls, stats)
         except InvalidStore:
             # Write them at the next flush.
             self._add_calls(calls)

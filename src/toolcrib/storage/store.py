@@ -197,15 +197,17 @@ class Store:
         """Return the changes of servers, keys and profiles after a number, the oldest first."""
         return self._database.run(lambda connection: changes.read_changes(connection, after))
 
-    def add_calls(self, totals: Mapping[str, ToolUsageTotal]) -> None:
-        """Add tool calls to the usage totals, by tool id."""
+    def add_calls(self, totals: Mapping[str, ToolUsageTotal], amounts: Mapping[str, int] | None = None) -> None:
+        """Add tool calls to the usage totals, by tool id, and in the same transaction amounts to counters."""
         if not totals:
-            return
+            return self.add_stats(amounts or {})
         self._calls_since_prune += sum(total.calls for total in totals.values())
         prune = self._calls_since_prune > PRUNE_INTERVAL
 
         def write(connection: SqlConnection) -> None:
             tool_usage.add_calls(connection, totals)
+            if amounts:
+                tool_usage.add_amounts(connection, amounts)
             if prune:
                 tool_usage.prune_calls(connection)
 
@@ -247,10 +249,21 @@ class Store:
         """Return the number of stored results and their compressed bytes."""
         return self._database.run(results.count_results)
 
-    def append_audit(self, rows: Sequence[AuditRow], *, durable: bool = False) -> None:
-        """Append rows to the audit log. Durable rows survive a crash of the machine."""
+    def append_audit(
+        self, rows: Sequence[AuditRow], *, durable: bool = False, series: Sequence[SeriesAmount] = ()
+    ) -> None:
+        """Append rows to the audit log, and in the same transaction add amounts to the time series.
+
+        Durable rows survive a crash of the machine.
+        """
+
+        def write(connection: SqlConnection) -> None:
+            audit.append_rows(connection, rows)
+            if series:
+                time_series.add_amounts(connection, series)
+
         # With the lock, ids are committed in order, so that a reader that follows the log misses no row.
-        self._database.write(lambda connection: audit.append_rows(connection, rows), durable=durable, lock="audit")
+        self._database.write(write, durable=durable, lock="audit")
 
     def list_audit(self, where: AuditFilter, limit: int) -> list[AuditRow]:
         """Return audit rows: the newest first, or with `where.after` the oldest after that id first."""
