@@ -156,7 +156,8 @@ async def test_failed_start_is_reported_and_does_not_affect_others(kind: str, sa
 
 
 @pytest.mark.parametrize(
-    ("command", "says"), [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed")]
+    ("command", "says"),
+    [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed"), ("cat", "it is no MCP server")],
 )
 async def test_unusable_program_is_reported(command: str, says: str) -> None:
     async with gateway(build_config(ServerConfig("bad", command=command), GOOD)) as router:

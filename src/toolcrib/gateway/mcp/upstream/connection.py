@@ -24,6 +24,7 @@ from mcp.shared.exceptions import MCPError
 from toolcrib import __version__
 from toolcrib.config.server_settings import ServerConfig, Transport
 from toolcrib.errors import InvalidStore, ServerUnavailable
+from toolcrib.gateway.mcp.upstream.in_flight import NO_CALL_IN_FLIGHT
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, EndlessMessage, RepairedStream
 from toolcrib.gateway.mcp.upstream.oauth_tokens import OpenToken, TokenAuth
 from toolcrib.gateway.mcp.upstream.openapi.server import open_api_server
@@ -359,6 +360,8 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, MCPError):
         if error.error.message == CONNECTION_CLOSED_MESSAGE:
             return "its connection ended"
+        if error.error.message == NO_CALL_IN_FLIGHT:
+            return "it sends back the messages of the gateway, so it is no MCP server; correct `command` or `args`"
         return f"it answered with an error: {error.error.message[:200]}"
     if isinstance(error, OSError):
         return f"it cannot be started or reached ({error.strerror or type(error).__name__})"

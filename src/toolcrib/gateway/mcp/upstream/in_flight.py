@@ -24,6 +24,7 @@ MAX_FORWARDED_NOTIFICATIONS: Final = 256
 # On the stateless protocol a cancelled call sends no more messages. A server has this long to stop.
 ABANDONED_CALL_SECONDS: Final = 30.0
 
+NO_CALL_IN_FLIGHT: Final = "no client has a call in flight on this server"
 # The client capability that each request of a server requires.
 REQUIRED_CAPABILITIES: Final[Mapping[str, str]] = {
     "sampling/createMessage": "sampling",
@@ -209,7 +210,7 @@ class InFlightCalls:
 
     def _explain_no_caller(self) -> str:
         if not self._calls:
-            return "no client has a call in flight on this server"
+            return NO_CALL_IN_FLIGHT
         if len({call.caller.key for call in self._calls}) > 1:
             return "several clients have calls in flight on this server; the addressee is ambiguous"
         self.needs_reconnect = True
