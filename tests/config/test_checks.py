@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from toolcrib.config.checks import ConfigFinding, check_config, find_unset_variables
+from toolcrib.config.checks import ConfigFinding, check_config, find_plain_secrets, find_unset_variables
 from toolcrib.config.parser import parse_config
 
 
@@ -190,3 +190,9 @@ def test_every_unset_variable_is_reported() -> None:
         ("a", "the environment variable ONE is not set"),
     ]
     assert find_unset_variables([], {}) == ()
+
+
+def test_plain_credentials_of_an_api_are_found() -> None:
+    entry = {"openapi": "x.json", "basicAuth": "me:swordfish", "query": {"api_key": "abcdefgh"}}
+    document = {"mcpServers": {"shop": entry, "safe": {"basicAuth": "${USER}:${PASSWORD}"}}}
+    assert find_plain_secrets(document) == ["mcpServers.shop.basicAuth", "mcpServers.shop.query.api_key"]

@@ -43,7 +43,7 @@ _INSTALL_HINTS: Mapping[str, str] = {
     "java": "install a Java runtime (https://adoptium.net)",
     "go": "install Go (https://go.dev)",
 }
-_SECRET_NAME = re.compile(r"(?i)(?:api[-_]?key|token|secret|passw(?:or)?d|authorization)$")
+_SECRET_NAME = re.compile(r"(?i)(?:api[-_]?key|token|secret|passw(?:or)?d|authorization|basicauth)$")
 _SECRET_VALUE = re.compile(
     r"(?:\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bgh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
     r"|\bxox[abeoprs]-[A-Za-z0-9-]{10,}|\bAKIA[0-9A-Z]{16}\b|\bAIza[\w-]{30,}|\bglpat-[\w-]{15,}"

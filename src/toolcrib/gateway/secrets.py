@@ -12,7 +12,9 @@ from toolcrib.config.settings import GatewayConfig
 
 _SECRET_NAME: Final = re.compile(r"(?i)key|token|secret|passw|pwd|auth|credential|cookie|dsn|url")
 
-_SECRET_MEMBER: Final = re.compile(r"(?i)key|token|secret|passw|pwd|^auth|credential|cookie|dsn|^headers$|hash")
+_SECRET_MEMBER: Final = re.compile(
+    r"(?i)key|token|secret|passw|pwd|^auth|credential|cookie|dsn|^headers$|^query$|^basicauth$|hash"
+)
 
 
 def collect_document_secrets(value: Any, *, is_secret: bool = False) -> Iterator[str]:
