@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib.cli.main import toolcrib as toolcrib_command
 from toolcrib.embedders.user_cache import UserVectorCache, find_cache_folder, use_vector_cache
 from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
 
@@ -115,3 +117,14 @@ def test_nested_contexts_restore_the_outer_cache(tmp_path: Path) -> None:
 )
 def test_cache_folder_follows_the_platform(environment: dict[str, str], platform: str, expected: Path | None) -> None:
     assert find_cache_folder(environment, platform) == expected
+
+
+def test_commands_that_search_use_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "tools.jsonl"
+    file.write_text('{"name": "send", "description": "Send an email", "input_schema": {}}\n')
+    result = CliRunner().invoke(toolcrib_command, ["search", "write to my boss", "--catalog", str(file)])
+    assert result.exit_code == 0, result.output
+    assert DEFAULT_ENCODER.vector_cache is None
+    cache = UserVectorCache(tmp_path / "cache" / "vectors.db", DEFAULT_ENCODER.version)
+    assert list(cache.get_vectors(["send: Send an email"])) == ["send: Send an email"]
