@@ -61,6 +61,11 @@ def test_override_is_previewed_saved_and_deleted(page: Page, gateway: GatewayPro
     dialog.get_by_label("Queries to compare").fill("ring a bell")
     dialog.get_by_role("button", name="Preview").click()
     expect(dialog).to_contain_text("1 tool would change.")
+    # On a phone, the two texts are named as on a large screen.
+    title = "element => getComputedStyle(element, '::before').content"
+    page.set_viewport_size({"width": 380, "height": 800})
+    assert dialog.locator("td.after").evaluate(title) == '"With the override"'
+    page.set_viewport_size({"width": 1280, "height": 800})
     expect(dialog.get_by_role("region", name="Ranks").get_by_role("cell").last).to_have_text("number 1")
     dialog.get_by_role("button", name="Save").click()
     expect(dialog).to_be_hidden()

@@ -65,6 +65,7 @@ def test_server_is_added_by_pasted_text_after_a_test(page: Page, gateway: Gatewa
     page.goto("/servers")
     page.get_by_role("button", name="Add a server").click()
     dialog = page.get_by_role("dialog", name="Add a server")
+    expect(dialog.get_by_label("Configuration of any client")).to_be_focused()
     dialog.get_by_label("Configuration of any client").fill("{")
     dialog.get_by_role("button", name="Continue").click()
     expect(dialog.get_by_role("alert")).to_contain_text("pasted text")

@@ -124,6 +124,17 @@ def test_entry_of_a_search_shows_hits_and_what_was_called(browser: Browser, busy
         expect(page.get_by_text("Nothing matches these filters")).to_be_visible()
 
 
+def test_entries_start_at_the_same_edge_on_a_phone(browser: Browser, busy: GatewayProcess) -> None:
+    call_tool(busy, "office___echo", client="phone", text="x")
+    with logged_in(browser, busy.url) as page:
+        page.set_viewport_size({"width": 380, "height": 800})
+        page.goto("/activity?client=phone")
+        cells = page.locator("tbody tr").first.locator("td")
+        expect(cells.first).to_be_visible()
+        first, what = cells.nth(0).locator("time").bounding_box(), cells.nth(2).bounding_box()
+        assert first and what and first["x"] == what["x"]
+
+
 def test_many_entries_at_once_leave_the_page_small(browser: Browser, busy: GatewayProcess, folder: Path) -> None:
     with logged_in(browser, busy.url) as page:
         page.goto("/activity?tool=flood")

@@ -173,7 +173,7 @@ function buildSteps(close, way, saved) {
 
 function inputsFor(kind) {
   if (kind === "paste") {
-    return h("div.field", h("label", { for: "add-text" }, "Configuration of any client"), h("textarea", { id: "add-text", name: "text", rows: "10", placeholder: EXAMPLE, spellcheck: "false" }), h("span.hint", "JSON of Claude, Cursor, VS Code, Gemini or another client, TOML of Codex, or one entry."));
+    return h("div.field", h("label", { for: "add-text" }, "Configuration of any client"), h("textarea", { id: "add-text", name: "text", rows: "10", dataset: { autofocus: "" }, placeholder: EXAMPLE, spellcheck: "false" }), h("span.hint", "JSON of Claude, Cursor, VS Code, Gemini or another client, TOML of Codex, or one entry."));
   }
   if (kind === "clients") return h("p", "Look for servers in the configuration files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and Gemini CLI on the machine of the gateway. Their files are not changed.");
   const input = (name, label, hint, isArea) =>

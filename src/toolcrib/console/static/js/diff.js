@@ -51,13 +51,14 @@ const MAX_MARKED_CHARS = 4_000;
 
 /** Return a table that shows two definitions side by side, with some quotes of the second marked. */
 export function sideBySide(before, after, quotes = [], titles = ["Approved", "Now"]) {
+  const heads = before ? titles : ["", "Definition"];
   const changes = before ? listChanges(before, after) : Object.keys(after).map((path) => ({ path, before: undefined, after: after[path] }));
   return h(
     "div.table-scroll",
     { tabindex: "0", role: "region", "aria-label": "Before and after" },
     h(
       "table.side-by-side",
-      h("thead", h("tr", h("th", "Field"), before ? h("th", titles[0]) : null, h("th", before ? titles[1] : "Definition"))),
+      h("thead", h("tr", h("th", "Field"), before ? h("th", heads[0]) : null, h("th", heads[1]))),
       h(
         "tbody",
         changes.map((change) => {
@@ -67,8 +68,8 @@ export function sideBySide(before, after, quotes = [], titles = ["Approved", "No
           return h(
             "tr",
             h("td.mono.muted", change.path),
-            before ? h("td.before", change.before === undefined ? h("span.muted", "not there") : h("div.long-text", left)) : null,
-            h("td.after", change.after === undefined ? h("span.muted", "removed") : h("div.long-text", right)),
+            before ? h("td.before", { dataset: { title: heads[0] } }, change.before === undefined ? h("span.muted", "not there") : h("div.long-text", left)) : null,
+            h("td.after", { dataset: { title: heads[1] } }, change.after === undefined ? h("span.muted", "removed") : h("div.long-text", right)),
           );
         }),
       ),

@@ -60,7 +60,7 @@ function renderEntry({ row, following, search }) {
     h("div.row", actionBadge(row), outcomeBadge(row), h("strong.anywhere", what(row))),
     details.error ? h("div.notice", { dataset: { kind: "bad" } }, longText(details.error)) : null,
     h("dl.facts", facts(row).filter(([, value]) => value).map(([name, value]) => [h("dt", name), h("dd", value)])),
-    details.hits?.length ? section("Found", h("ol.hits", details.hits.map((hit) => h("li.mono.anywhere", hit)))) : null,
+    details.hits?.length ? section("Found", h("ol.found", details.hits.map((hit) => h("li.mono.anywhere", hit)))) : null,
     row.action === "search" ? section("Called then", following.length ? callList(following) : h("p.muted", "No call followed this search.")) : null,
     search ? section("Search before", callList([search])) : null,
     "arguments" in details ? section("Arguments", codeBlock(JSON.stringify(details.arguments, null, 2), "Arguments")) : null,
