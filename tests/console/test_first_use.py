@@ -12,7 +12,8 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from tests.console.browser import open_context, watch_errors
-from tests.gateway.serving import GatewayProcess, running_gateway, wait_until
+from tests.console.showcase import tool, write_catalog
+from tests.gateway.serving import GatewayProcess, running_gateway, wait_until, write_json
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,21 @@ def test_page_opened_before_the_demo_server_has_started_counts_its_tools(browser
         page.goto("/")
         total = page.locator("[data-start-count]")
         expect(total).to_contain_text(re.compile("looks through [1-9][0-9]* tools"))
+
+
+def test_search_before_the_server_has_started_is_repeated(browser: Browser, tmp_path: Path) -> None:
+    # This server starts when the test has written its file.
+    wait = "import pathlib, sys, time\nwhile not pathlib.Path('go').exists(): time.sleep(0.05)\n"
+    run = "sys.argv = sys.argv[1:]; exec(compile(open(sys.argv[0]).read(), sys.argv[0], 'exec'))"
+    entry = write_catalog(tmp_path, "slow", [tool("send_letter", "Send a letter by mail.")])
+    entry["args"] = ["-c", wait + run, *entry["args"][2:]]
+    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"slow": entry}})
+    with running_gateway(tmp_path, "--config", str(config)) as gateway, open_context(browser, gateway.url) as context:
+        page = context.new_page()
+        page.goto("/search?q=send+a+letter")
+        expect(page.get_by_text("The servers are starting")).to_be_visible()
+        (tmp_path / "go").touch()
+        expect(page.locator(".hit-name")).to_have_text("slow___send_letter")
 
 
 def test_commands_of_the_first_steps_work_without_an_installation(browser: Browser, demo: GatewayProcess) -> None:

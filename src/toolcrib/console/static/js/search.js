@@ -5,6 +5,7 @@ import { debounce, fill, find, findAll, formatPercent, h, plural, state } from "
 
 const LIMIT = 10;
 const TYPING_PAUSE_MS = 120;
+const STARTING_PAUSE_MS = 1_000;
 const FIELD_NAMES = {
   meaning: "meaning", name: "name", description: "description", parameter: "parameter name",
   parameter_text: "parameter", parameter_name: "parameter name", server: "server", title: "title", tags: "tag",
@@ -99,6 +100,7 @@ async function search() {
     const others = found.map((_, index) => found[1 - index]);
     results.classList.toggle("is-split", found.length > 1);
     fill(results, found.map((each, index) => renderResult(each, others[index], found.length > 1)));
+    if (!found.some((each) => each.hits.length)) searchAfterStart(signal).catch(() => {});
   } catch (error) {
     if (error.name === "AbortError") return;
     results.classList.remove("is-split");
@@ -106,6 +108,14 @@ async function search() {
     fill(results, state("error", isUser ? "This query cannot be read" : "The search failed", error.message));
   }
   if (!signal.aborted) results.classList.remove("is-loading");
+}
+
+/** Search again while servers start, because their tools are not known yet. */
+async function searchAfterStart(signal) {
+  const { servers } = await get("/api/servers", {}, signal);
+  if (!servers.some((server) => server.state === "configured" && !server.trouble)) return;
+  fill(results, state("loading", "The servers are starting", "The search is repeated until their tools are known."));
+  setTimeout(() => signal.aborted || search(), STARTING_PAUSE_MS);
 }
 
 function showStart() {
