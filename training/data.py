@@ -1,7 +1,7 @@
-"""What the model learns from: tools, and the queries that ask for them.
+"""Read the training data: tools, the queries that ask for them, and the side of each server.
 
-Read from a data folder that is not part of the repository. Only the files named here are read;
-`queries.jsonl`, the questions of the evaluation sets, is not one of them.
+The data is in a folder that is not part of the repository. Only the files named here are read. A
+`queries.jsonl` in that folder has the queries of an eval set and is not one of them.
 """
 
 from __future__ import annotations
@@ -10,43 +10,42 @@ import hashlib
 import json
 import random
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from toolcrib.core.tool import Tool
-from toolcrib.search.dense.tool_text import build_tool_text
+from training.servers import Key, Side, split_servers
 
 PAIRS: Final = "training_pairs/pairs.jsonl"
-# More of the same kind, written for this repository: ids of tools and queries, no tool's text.
+# More of the same kind, written for this repository: ids of tools and queries, no text of a tool.
 OWN_PAIRS: Final = Path(__file__).with_name("queries.jsonl")
 STYLES: Final = ("need", "ask", "agent")
-# How many queries of each training file an epoch sees: large sets of alike queries about few tools
-# would drown the rest.
-TRAIN_FILES: Final = {
-    "ultratool": 1500,
-    "metatool": 1500,
-    "sealtools": 700,
+# The queries of each public set in an epoch. Large sets have many similar queries about few tools.
+PUBLIC_SETS: Final = {
+    "ultratool": 1200,
+    "metatool": 1000,
+    "sealtools": 500,
     "bfcl": 224,
-    "toollens": 300,
-    "apibench": 200,
+    "toollens": 150,
+    "apibench": 100,
 }
-CATALOGS: Final = ("mcp_catalog", "catalog_toucan", "catalog_mcpzero", "catalog_composio")
-NAMES_PER_EPOCH: Final = 800
-# Every fifth tool with hand-written queries is kept apart, as a witness.
-HELD_BACK: Final = 5
+CATALOGS: Final = ("mcp_catalog", "catalog_toucan", "catalog_mcpzero", "catalog_composio", "toolbench")
+# Tools of this set have queries in `queries.jsonl`; its own queries are not used.
+MORE_TOOLS: Final = ("toolret",)
+# The examples of one server in an epoch, and how many of them are in one batch.
+MAX_PER_SERVER: Final = 8
+CLUMP: Final = 4
 
-# Queries that say in another order what an evaluation set asks, as fingerprints of their words: that
-# set's own questions are not read.
+# Queries with the words of an evaluation query in another order, as hashes of their words.
 LEFT_OUT: Final = frozenset({"a3d39eebf09a6066"})
-
-Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
-    """One tool and some queries it serves; `also` serve them too, so they are no counter-example."""
+class Example:
+    """A tool with queries that it serves. The tools in `also` serve them, too."""
 
     tool: Key
     queries: tuple[str, ...]
@@ -54,78 +53,66 @@ class Lesson:
 
 
 @dataclass(frozen=True, slots=True)
-class Data:
-    """Everything to learn from and the witness that is kept apart."""
+class TrainingData:
+    """The tools, the side of each tool of a catalog, and the examples of each side."""
 
     tools: dict[Key, Tool]
-    pairs: list[Lesson]
-    own: list[Lesson]
-    witness: list[Lesson]
-    asked: dict[str, list[Lesson]]
+    sides: dict[Key, Side]
+    written: dict[Side, list[Example]]
+    public: dict[str, list[Example]]
 
-    def epoch(self, seed: int, part: float, with_own: bool) -> list[Lesson]:
-        """The lessons of one epoch, in the order to take them: a part of all, and our own."""
+    def sample_epoch(self, seed: int) -> list[list[Example]]:
+        """Return the examples of an epoch in clumps of one server or set, in random order."""
         chance = random.Random(seed)
-        lessons = chance.sample(self.pairs, round(part * len(self.pairs)))
-        lessons += self.own if with_own else []
-        for name, count in TRAIN_FILES.items():
-            found = self.asked[name]
-            lessons += chance.sample(found, round(part * min(count, len(found))))
-        kept_apart = {lesson.tool for lesson in self.witness}
-        named = sorted(key for key in self.tools if key[0] in CATALOGS and key not in kept_apart)
-        for key in chance.sample(named, round(part * NAMES_PER_EPOCH)):
-            lessons.append(Lesson(key, (own_words(self.tools[key], chance),)))
-        chance.shuffle(lessons)
-        return lessons
-
-    def passages(self) -> dict[Key, str]:
-        """The text of every tool that a lesson is about."""
-        lessons = [*self.pairs, *self.own, *self.witness, *(one for some in self.asked.values() for one in some)]
-        keys = {lesson.tool for lesson in lessons} | {key for key in self.tools if key[0] in CATALOGS}
-        return {key: build_tool_text(self.tools[key]) for key in sorted(keys)}
+        by_server: dict[tuple[str, str], list[Example]] = defaultdict(list)
+        for example in self.written["train"]:
+            by_server[example.tool[0], self.tools[example.tool].server].append(example)
+        chosen = [
+            chance.sample(some, min(MAX_PER_SERVER, len(some)) if server else len(some))
+            for (_, server), some in by_server.items()
+        ]
+        chosen += [chance.sample(some, min(PUBLIC_SETS[name], len(some))) for name, some in self.public.items()]
+        clumps = [some[at : at + CLUMP] for some in chosen for at in range(0, len(some), CLUMP)]
+        chance.shuffle(clumps)
+        return clumps
 
 
-def read(folder: Path) -> Data:
-    """The data of a folder that is laid out as `training/README.md` says."""
+def read_data(folder: Path) -> TrainingData:
+    """Return the data of a folder. `training/README.md` describes its layout."""
     tools: dict[Key, Tool] = {}
-    for name in (*CATALOGS, *TRAIN_FILES):
-        for row in rows(folder / name / "tools.jsonl"):
-            tools[name, str(row["id"])] = tool(row)
-    asked = taught(folder)
-    given, own = asked.pop(PAIRS), asked.pop(OWN_PAIRS.name)
-    pairs = [lesson for lesson in given if not is_held_back(lesson.tool)]
-    witness = [lesson for lesson in (*given, *own) if is_held_back(lesson.tool)]
-    own = [lesson for lesson in own if not is_held_back(lesson.tool)]
-    return Data(tools, pairs, own, witness, asked)
+    for name in (*CATALOGS, *PUBLIC_SETS, *MORE_TOOLS):
+        for row in read_rows(folder / name / "tools.jsonl"):
+            tools[name, str(row["id"])] = parse_tool(row)
+    sides = split_servers({key: tool for key, tool in tools.items() if key[0] in CATALOGS})
+    found = read_examples(folder)
+    written: dict[Side, list[Example]] = {"train": [], "dev": [], "test": []}
+    for example in [*found.pop(PAIRS), *found.pop(OWN_PAIRS.name)]:
+        # Sets without servers are not split.
+        written[sides.get(example.tool, "train")].append(example)
+    return TrainingData(tools, sides, written, found)
 
 
-def taught(folder: Path) -> dict[str, list[Lesson]]:
-    """The lessons of each file, but for those with a query that is left out."""
-    found = {PAIRS: _pairs(folder / PAIRS), OWN_PAIRS.name: _pairs(OWN_PAIRS)}
-    for name in TRAIN_FILES:
-        found[name] = _asked(folder / name / "train.jsonl", name)
-    return {name: list(filter(_is_taken, lessons)) for name, lessons in found.items()}
+def read_examples(folder: Path) -> dict[str, list[Example]]:
+    """Return the examples of each file, without those that are left out."""
+    found = {PAIRS: _read_pairs(folder / PAIRS), OWN_PAIRS.name: _read_pairs(OWN_PAIRS)}
+    for name in PUBLIC_SETS:
+        found[name] = _read_public(folder / name / "train.jsonl", name)
+    return {name: list(filter(_is_used, examples)) for name, examples in found.items()}
 
 
-def words(text: str) -> str:
-    """A text's words in the order of the alphabet, without case and signs."""
+def sort_words(text: str) -> str:
+    """Return the words of a text in alphabetical order, without case and punctuation."""
     return " ".join(sorted(re.findall(r"[^\W_]+", text.lower())))
 
 
-def is_held_back(key: Key) -> bool:
-    """Whether the queries of a tool are kept apart: by its id alone, so that it never changes."""
-    digest = hashlib.blake2b("\0".join(key).encode(), digest_size=4).digest()
-    return int.from_bytes(digest) % HELD_BACK == 0
-
-
-def rows(path: Path) -> Iterator[dict[str, Any]]:
-    """The objects of a file of JSON lines."""
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the objects of a JSON Lines file."""
     with path.open(encoding="utf-8") as lines:
         yield from map(json.loads, lines)
 
 
-def tool(row: dict[str, Any]) -> Tool:
-    """A tool from its row in `tools.jsonl`."""
+def parse_tool(row: dict[str, Any]) -> Tool:
+    """Return the tool of a row of `tools.jsonl`."""
     return Tool(
         row["name"],
         row.get("description") or "",
@@ -137,27 +124,20 @@ def tool(row: dict[str, Any]) -> Tool:
     )
 
 
-def _is_taken(lesson: Lesson) -> bool:
+def _is_used(example: Example) -> bool:
     return not any(
-        hashlib.blake2b(words(query).encode(), digest_size=8).hexdigest() in LEFT_OUT for query in lesson.queries
+        hashlib.blake2b(sort_words(query).encode(), digest_size=8).hexdigest() in LEFT_OUT for query in example.queries
     )
 
 
-def _pairs(path: Path) -> Iterator[Lesson]:
-    for row in rows(path):
-        yield Lesson((row["source"], str(row["id"])), tuple(row[style] for style in STYLES))
+def _read_pairs(path: Path) -> Iterator[Example]:
+    for row in read_rows(path):
+        yield Example((row["source"], str(row["id"])), tuple(row[style] for style in STYLES))
 
 
-def _asked(path: Path, name: str) -> Iterator[Lesson]:
+def _read_public(path: Path, name: str) -> Iterator[Example]:
     chance = random.Random(name)
-    for row in rows(path):
+    for row in read_rows(path):
         keys = [(name, str(id)) for id in row["relevant"]]
         if keys:
-            yield Lesson(chance.choice(keys), (row["query"],), frozenset(keys))
-
-
-def own_words(tool: Tool, chance: random.Random) -> str:
-    """A tool asked for in its own words: its name, as it is or in words, or its first sentence."""
-    head = build_tool_text(tool).split(":", 1)[0]
-    sentence = tool.description.split(". ")[0].strip()
-    return chance.choice([tool.name, head, " ".join(sentence.split()[:25]) or head])
+            yield Example(chance.choice(keys), (row["query"],), frozenset(keys))
