@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from toolcrib.session.session import Session
     from toolcrib.toolcrib import Toolcrib, ToolcribSession
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 __all__ = [
     "Activation",
