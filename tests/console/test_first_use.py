@@ -45,6 +45,7 @@ def test_empty_install_leads_to_the_first_result_in_three_steps(browser: Browser
         expect(code).to_contain_text("claude mcp add")
         steps.get_by_role("button", name="Search").click()
         expect(page).to_have_url(re.compile(r"/search\?q="))
+        expect(page.locator(".hit-name").first).to_have_text("demo___convert_length")
 
 
 def test_page_opened_before_the_demo_server_has_started_counts_its_tools(browser: Browser, tmp_path: Path) -> None:

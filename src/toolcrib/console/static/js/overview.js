@@ -198,7 +198,7 @@ async function drawStart(overview) {
     return parts.start;
   }
   const setup = await get("/api/setup");
-  const query = h("input", { type: "search", name: "q", value: overview.is_demo ? "how many days until Christmas" : "", placeholder: "What should a tool do?", "aria-label": "A query" });
+  const query = h("input", { type: "search", name: "q", value: overview.is_demo ? "convert miles to kilometres" : "", placeholder: "What should a tool do?", "aria-label": "A query" });
   const form = h("form.row.nowrap-form", { action: "/search", method: "get" }, query, h("button.button.primary", { type: "submit" }, "Search"));
   return fill(
     parts.start,
