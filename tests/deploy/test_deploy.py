@@ -69,7 +69,7 @@ def test_image_copies_files_that_exist_and_are_not_ignored() -> None:
 def test_image_installs_extras_that_exist() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = re.findall(r"\.\[([\w,]+)\]", "\n".join(read_dockerfile("RUN")))[0].split(",")
-    assert set(extras) - {"postgres"} <= project["optional-dependencies"].keys()
+    assert set(extras) <= project["optional-dependencies"].keys()
 
 
 def test_image_runs_as_a_user_that_is_not_root() -> None:
