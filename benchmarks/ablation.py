@@ -142,9 +142,7 @@ def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
         "`hybrid` without cutting a query into needs": HybridRanker(
             words, trained, replace(DEFAULT_WEIGHTS, segment_share=0.0)
         ),
-        "`hybrid` without looking at names": HybridRanker(
-            words, trained, calibration=Calibration(unknown_service_penalty=0.0)
-        ),
+        "`hybrid` without looking at names": HybridRanker(words, trained, calibration=Calibration(missing_service=0.0)),
         "`fast`: words and sketcher": HybridRanker(words, DenseRanker(DEFAULT_ENCODER.static_embedder)),
     }
 

@@ -13,6 +13,7 @@ from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.cli.catalog.search import load_demo_catalog
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.index import DenseRanker
+from toolcrib.search.hybrid.fusion import FusionWeights
 from toolcrib.search.hybrid.ranker import HybridRanker
 from toolcrib.search.lexical.ranker import LexicalRanker
 
@@ -41,9 +42,8 @@ def engine() -> SearchEngine:
     lexical_matches = [Tool(f"invoice_payment_rows_{letter}", "Invoice payment rows.") for letter in "abcde"]
     filler = [Tool(f"filler{at}", "Filler.") for at in range(100)]
     catalog = Catalog([*lexical_matches, Tool("other", "Something else."), *filler])
-    return SearchEngine(
-        catalog, {"hybrid": HybridRanker(LexicalRanker(syntax="lenient"), DenseRanker(OtherEmbedder()))}
-    )
+    lexical, dense = LexicalRanker(syntax="lenient"), DenseRanker(OtherEmbedder())
+    return SearchEngine(catalog, {"hybrid": HybridRanker(lexical, dense, FusionWeights(lexical_base=0.0))})
 
 
 @pytest.mark.parametrize(

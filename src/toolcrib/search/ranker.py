@@ -55,8 +55,8 @@ class Ranking(NamedTuple):
     """The slots that match a query, ascending, each with a score from 0 to 1.
 
     A hit fits if it reaches the `threshold`; below that it is only the nearest match. What is
-    compared with the threshold is the score, or the best of the slot's `similarities` if a ranker
-    has a better measure than the score it orders by.
+    compared with the threshold is the score, or the best of the slot's `fits` if a ranker has a
+    better measure than the score it orders by.
     """
 
     slots: Slots
@@ -64,19 +64,19 @@ class Ranking(NamedTuple):
     notes: tuple[Note, ...] = ()
     threshold: float = DEFAULT_THRESHOLD
     # How well each slot fits: a row for the whole query, then one for each of its segments.
-    similarities: Scores | None = None
+    fits: Scores | None = None
     segments: tuple[str, ...] = ()
     # False if some tools were compared by provisional vectors; `warm_up` changes that.
     fully_encoded: bool = True
 
     def filter_slots(self, mask: NDArray[np.bool_]) -> Ranking:
         """Return the ranking of those of its slots that the mask selects."""
-        similarities = None if self.similarities is None else self.similarities[:, mask]
-        return self._replace(slots=self.slots[mask], scores=self.scores[mask], similarities=similarities)
+        fits = None if self.fits is None else self.fits[:, mask]
+        return self._replace(slots=self.slots[mask], scores=self.scores[mask], fits=fits)
 
-    def similarities_of(self, slots: list[int] | Slots) -> Scores:
-        """Return the similarities of some slots of this ranking, in the order of the slots."""
-        rows = self.scores[None] if self.similarities is None else self.similarities
+    def fits_of(self, slots: list[int] | Slots) -> Scores:
+        """Return the fits of some slots of this ranking, in the order of the slots."""
+        rows = self.scores[None] if self.fits is None else self.fits
         return rows.take(self.slots.searchsorted(slots), axis=1)
 
     def top(self, count: int) -> list[Candidate]:
@@ -100,9 +100,9 @@ class Ranking(NamedTuple):
 
         No segment is returned if none is covered: then the query was split wrongly.
         """
-        if self.similarities is None or not best:
+        if self.fits is None or not best:
             return [score for _, score in best], ()
-        rows = self.similarities_of([slot for slot, _ in best])
+        rows = self.fits_of([slot for slot, _ in best])
         if not self.segments:
             return rows[0].tolist(), ()
         segments = zip(self.segments, rows[1:].max(axis=1).tolist(), strict=True)

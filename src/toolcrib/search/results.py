@@ -15,7 +15,7 @@ from toolcrib.search.ranker import MatchReason
 # The confidence of a hit that just reaches its ranker's threshold.
 CONFIDENCE_THRESHOLD: Final = 0.5
 # How steeply the confidence grows around the ranker's threshold.
-_CONFIDENCE_SLOPE: Final = 20
+CONFIDENCE_SLOPE: Final = 20
 # A hit whose score is below this share of the best one is a stranger among the results.
 MIN_SCORE_SHARE: Final = 0.5
 _MAX_CELL_CHARS: Final = 200
@@ -66,7 +66,7 @@ class Hit:
 
 def compute_confidence(margin: float) -> float:
     """Return the confidence in a hit that is above its ranker's threshold by this margin."""
-    return round(1 / (1 + math.exp(-_CONFIDENCE_SLOPE * margin)), 6)
+    return round(1 / (1 + math.exp(-CONFIDENCE_SLOPE * margin)), 6)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -115,6 +115,19 @@ def test_best_tool_of_every_step_comes_before_the_third_of_any(steps: int) -> No
     assert {tool.name for tool in others[: steps - 1]} <= set(found)
 
 
+def test_tool_of_the_server_that_another_step_needs_comes_first() -> None:
+    tools = [
+        Tool("pay", "Pay the bill", server="acme"),
+        Tool("pay", "Pay the bill", server="office"),
+        Tool("send", "Send a letter by post", server="office"),
+    ]
+    steps = "send a letter, then pay the bill"
+    found = [hit.tool.id for hit in _engine(Catalog(tools), TopicEmbedder()).search(steps, limit=2)]
+    assert sorted(found) == ["office___pay", "office___send"]
+    plain = _engine(Catalog(tools), TopicEmbedder(), FusionWeights(server_bonus=0.0)).search(steps, limit=2)
+    assert "acme___pay" in [hit.tool.id for hit in plain]
+
+
 def test_several_steps_may_be_served_by_one_tool() -> None:
     engine = _engine(Catalog([Tool("send", "Send a letter and pay the bill")]), TopicEmbedder())
     assert _names(engine.search("send a letter, then pay the bill")) == ["send"]
@@ -135,12 +148,12 @@ def test_several_steps_find_nothing_in_an_empty_catalog() -> None:
 
 def test_tool_without_the_named_service_gets_less_confidence() -> None:
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
-    engine = _engine(catalog, TopicEmbedder(), calibration=Calibration(unknown_service_penalty=0.3))
+    engine = _engine(catalog, TopicEmbedder(), calibration=Calibration(missing_service=0.3))
     plain, named = engine.search("send a letter"), engine.search("send a letter with Hermes")
     assert named.confidence < plain.confidence
     assert _names(named)[0] == "send"
     known = Catalog([Tool("send", "Send an email by post with Hermes")])
-    with_name = _engine(known, TopicEmbedder(), calibration=Calibration(unknown_service_penalty=0.3)).search(
+    with_name = _engine(known, TopicEmbedder(), calibration=Calibration(missing_service=0.3)).search(
         "send a letter with Hermes"
     )
     assert with_name.confidence > named.confidence
@@ -182,17 +195,29 @@ def test_unknown_lowercase_word_can_be_a_service_name() -> None:
     assert untold.search("send a letter with hermes").confidence == plain
 
 
-def test_threshold_grows_with_the_catalog_up_to_a_limit() -> None:
-    calibration = Calibration(threshold=0.3, threshold_growth=0.1)
-    sizes = (0, 100, 1_000, 10_000, 10**6)
-    thresholds = [round(calibration.threshold_for(size), 3) for size in sizes]
-    assert thresholds == [0.3, 0.3, 0.53, 0.6, 0.6]
-    assert Calibration(threshold=0.3).threshold_for(5_000) == 0.3
+def test_longer_request_needs_less_similarity(office: Catalog) -> None:
+    engine = _engine(office, TopicEmbedder(), calibration=Calibration(query_length=0.05))
+    short, long = engine.search("rain"), engine.search("rain or no rain or what else outside")
+    assert short.hits[0].tool == long.hits[0].tool
+    plain = _engine(office, TopicEmbedder()).search("rain or no rain or what else outside")
+    assert plain.confidence < long.confidence
+
+
+def test_segment_without_a_service_is_about_the_one_named_before() -> None:
+    class HermesServiceEmbedder(TopicEmbedder):
+        def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
+            return [float(name == "Hermes") for name in names]
+
+    catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
+    engine = _engine(catalog, HermesServiceEmbedder())
+    plain = engine.search("send a letter and pay the bill")
+    named = engine.search("send a letter with Hermes and pay the bill")
+    assert named.confidence < plain.confidence
 
 
 def test_larger_catalog_needs_more_similarity(office: Catalog) -> None:
     many = Catalog([*office, *(Tool(f"other_{at}", "Nothing like it.") for at in range(1_000))])
-    calibration = Calibration(threshold=0.6, threshold_growth=0.1)
+    calibration = Calibration(threshold=0.3, catalog_size=0.1)
     assert _engine(office, TopicEmbedder(), calibration=calibration).search("rain").confident
     assert not _engine(many, TopicEmbedder(), calibration=calibration).search("rain").confident
 

@@ -7,6 +7,7 @@ does. The weights were chosen on several query sets.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,15 +18,20 @@ from toolcrib.search.query.parser import ParsedQuery
 from toolcrib.search.ranker import top_slots
 
 Scores32 = NDArray[np.float32]
+# Returns the server of the tool in a slot, or an empty text.
+ServerLookup = Callable[[int], str]
 
 # A tool matches if its score is above this, with the lexical weight of the query or with the one
 # that the best lexical match suggests: a long query has few words in common with the right tool.
 _MIN_SCORE: Final = 0.15
 _MIN_LEXICAL_WEIGHT: Final = 0.2
-# Only the top candidates of a segment are discounted one by one.
-_MAX_DISCOUNTED: Final = 30
-# From this many segments on, the best tool of each comes before the second of any.
-_MANY_SEGMENTS: Final = 4
+# How many candidates of each segment are considered, and how many tools are chosen from them.
+_MAX_CANDIDATES: Final = 60
+_MAX_CHOSEN: Final = 10
+# A difference in score by which a candidate is less likely by the factor e.
+_TEMPERATURE: Final = 0.03
+# A tool with a score below the best by less than this may name the server that the query is about.
+_NEAR_BEST: Final = 0.1
 # How far a tool is lifted above another one.
 _LIFT: Final = np.float32(1e-4)
 
@@ -42,19 +48,19 @@ class FusionWeights:
             are not covered.
         segment_share: The share of the segment that a tool serves best; the rest of the score is
             that of the whole query.
-        repeat_discount: The factor for each further tool that serves the same segment. It leaves
-            room for tools that serve the other segments.
-        context_share: The share of the whole query in the choice of the best tools for a segment. The
-            whole query may name the service that a segment only implies.
+        whole_share: The weight of the whole query, relative to a segment, in the choice of the best
+            tools for all segments.
+        server_bonus: Added to the score of a tool for a segment, if its server has one of the best tools
+            for another segment.
     """
 
-    lexical_base: float = -0.1
+    lexical_base: float = -0.35
     lexical_coverage: float = 0.8
-    query_length: float = 0.2
-    dense_confidence: float = 0.4
+    query_length: float = 0.24
+    dense_confidence: float = 0.2
     segment_share: float = 0.33
-    repeat_discount: float = 0.8
-    context_share: float = 0.4
+    whole_share: float = 2.0
+    server_bonus: float = 0.1
 
     def lexical_weight(self, coverage: float, word_count: int, similarity: float) -> float:
         """Return the weight of the lexical scores, from 0 to 1; the rest is dense.
@@ -112,19 +118,26 @@ class SegmentScores:
         return mixed
 
 
-def fuse_segments(segments: list[SegmentScores], weights: FusionWeights) -> Scores32:
+def fuse_segments(segments: list[SegmentScores], weights: FusionWeights, server_of: ServerLookup) -> Scores32:
     """Return the score of every slot: for the whole query, and for the segment it serves best.
 
-    The first of the segments is the whole query.
+    The first of the segments is the whole query. The best tools for all segments come first, so that
+    near duplicates for one segment do not push the others off the page.
     """
     whole = segments[0].scores
-    if len(segments) == 1:
+    if len(segments) == 1 or not len(whole):
         return whole
-    discounted = [_discount_repeats(part.scores, weights.repeat_discount) for part in segments[1:]]
-    best: Scores32 = np.maximum.reduce(discounted)
+    parts = [part.scores for part in segments[1:]]
+    best: Scores32 = np.maximum.reduce(parts)
     fused = whole + np.float32(weights.segment_share) * (best - whole)
-    context = np.float32(weights.context_share)
-    return _lift_leaders(fused, [part.scores + context * (whole - part.scores) for part in segments[1:]])
+    chosen = _choose_tools(_find_candidates([whole, *parts], weights, server_of), weights)
+    # Every chosen tool is lifted above the next one, and the last one above all others.
+    others = fused.copy()
+    others[chosen] = 0
+    floor = others.max()
+    for slot in reversed(chosen):
+        floor = fused[slot] = max(fused[slot], floor + _LIFT)
+    return fused
 
 
 def find_matches(scores: Scores32, whole: SegmentScores) -> NDArray[np.bool_]:
@@ -139,29 +152,56 @@ def max_score(scores: Scores32) -> float:
     return max(float(scores[scores.argmax()]), 0.0) if len(scores) else 0.0
 
 
-def _lift_leaders(scores: Scores32, segments: list[Scores32]) -> Scores32:
-    """Return scores by which the best tool of every segment comes before the third of any.
+def _find_candidates(parts: list[Scores32], weights: FusionWeights, server_of: ServerLookup) -> list[dict[int, float]]:
+    """Return the best slots for the query and each segment, with the probability that each is the right one.
 
-    With four segments or more, it also comes before the second of any, because a page has five hits.
+    A tool gets a bonus if a tool of the same server is among the best for another segment: the steps of
+    a task often need one service, which only one of them names.
     """
-    if not len(scores):
-        return scores
-    places = np.stack([top_slots(part, _MAX_DISCOUNTED) for part in segments])
-    leaders = list(dict.fromkeys(places[:, 0].tolist()))
-    protected = places[:, :1] if len(segments) >= _MANY_SEGMENTS else places[:, :2]
-    followers = np.setdiff1d(places, protected)
-    if not len(followers):
-        return scores
-    floor = scores[followers].max()
-    behind = sorted((slot for slot in leaders if scores[slot] <= floor), key=lambda slot: (-scores[slot], slot))
-    for number, slot in enumerate(behind):
-        scores[slot] = floor + _LIFT * (len(behind) - number)
-    return scores
+    tops = [top_slots(part, _MAX_CANDIDATES).tolist() for part in parts]
+    scores = [dict(zip(top, part[top].tolist(), strict=True)) for part, top in zip(parts, tops, strict=True)]
+    servers = {slot: server_of(slot) for top in tops for slot in top}
+    near = [_rate_servers(part, servers) for part in scores]
+    candidates = []
+    for number, part in enumerate(scores):
+        others = [rated for other, rated in enumerate(near) if other not in (0, number)] if number else []
+        adjusted = {
+            slot: score + weights.server_bonus * max((rated.get(servers[slot], 0.0) for rated in others), default=0.0)
+            for slot, score in part.items()
+        }
+        best = max(adjusted.values())
+        odds = {slot: math.exp((score - best) / _TEMPERATURE) for slot, score in adjusted.items()}
+        total = sum(odds.values())
+        candidates.append({slot: value / total for slot, value in odds.items()})
+    return candidates
 
 
-def _discount_repeats(scores: Scores32, factor: float) -> Scores32:
-    """Return scores that fall by a factor from each tool to the next best."""
-    top = top_slots(scores, _MAX_DISCOUNTED)
-    discounted: Scores32 = scores * np.float32(factor**_MAX_DISCOUNTED)
-    discounted[top] = scores[top] * factor ** np.arange(len(top), dtype=np.float32)
-    return discounted
+def _rate_servers(scores: dict[int, float], servers: dict[int, str]) -> dict[str, float]:
+    """Return the servers of the tools with nearly the best score, each rated from 0 to 1."""
+    best = max(scores.values())
+    rated: dict[str, float] = {}
+    for slot, score in scores.items():
+        rating = 1 - (best - score) / _NEAR_BEST
+        if servers[slot] and rating > rated.get(servers[slot], 0.0):
+            rated[servers[slot]] = rating
+    return rated
+
+
+def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) -> list[int]:
+    """Return the slots that most probably serve all segments, in the order in which they are chosen.
+
+    Each slot is the one that adds most to the expected number of segments served (xQuAD). The whole
+    query counts as a segment with a weight, because it may be a single request after all.
+    """
+    open_shares = [weights.whole_share, *([1.0] * (len(candidates) - 1))]
+    slots = sorted(set().union(*candidates))
+    chosen: list[int] = []
+    while slots and len(chosen) < _MAX_CHOSEN:
+        gains = [
+            sum(share * part.get(slot, 0.0) for share, part in zip(open_shares, candidates, strict=True))
+            for slot in slots
+        ]
+        slot = slots.pop(gains.index(max(gains)))
+        chosen.append(slot)
+        open_shares = [share * (1 - part.get(slot, 0.0)) for share, part in zip(open_shares, candidates, strict=True)]
+    return chosen

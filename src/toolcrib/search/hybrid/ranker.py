@@ -7,6 +7,7 @@ tool, and fuse both.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +20,8 @@ from toolcrib.search.hybrid.calibration import (
     ENCODER_CALIBRATION,
     STATIC_CALIBRATION,
     Calibration,
-    ServicePenalty,
-    penalize,
+    NamedService,
+    find_services,
 )
 from toolcrib.search.hybrid.fusion import (
     DEFAULT_WEIGHTS,
@@ -33,6 +34,9 @@ from toolcrib.search.hybrid.fusion import (
 from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker, SlotScores
 from toolcrib.search.query.parser import ParsedQuery, Syntax
 from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots, top_slots
+
+# A name with a higher probability is that of a service.
+_LIKELY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,7 @@ def build_fast_ranker(encoder: Embedder) -> HybridRanker:
 class HybridIndex:
     """A lexical and a dense index of one catalog."""
 
-    _ranker: HybridRanker
+    ranker: HybridRanker
     _catalog: Catalog
     _lexical: LexicalIndex
     _dense: DenseIndex
@@ -81,13 +85,17 @@ class HybridIndex:
         if not self._lexical.is_unrestricted(query):
             return self._lexical.rank(query)
         segments, notes, fully_encoded = self._score(query)
-        calibration = self._ranker.calibration
-        penalties = [calibration.service_penalties(segment.query, self._lexical, self._dense) for segment in segments]
-        word_penalties = [calibration.word_penalty(segment.query, self._lexical) for segment in segments]
-        threshold = calibration.threshold_for(len(self._catalog))
-        weights = self._ranker.weights
-        scores = HybridScores(segments, notes, weights, threshold, penalties, word_penalties)
-        return scores.rank()._replace(fully_encoded=fully_encoded)
+        scores = self._fuse(segments)
+        slots = find_matches(scores, segments[0]).nonzero()[0]
+        return Ranking(
+            slots,
+            np.minimum(scores.take(slots), 1),
+            notes,
+            threshold=0.0,
+            fits=self._score_fits(segments, slots),
+            segments=tuple(segment.query.text for segment in segments[1:]),
+            fully_encoded=fully_encoded,
+        )
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Return the lexical reasons for a match and the share of the dense score."""
@@ -95,7 +103,7 @@ class HybridIndex:
         if not self._lexical.is_unrestricted(query):
             return self._lexical.reasons(query, slot)
         segments, _, _ = self._score(query)
-        if not find_matches(fuse_segments(segments, self._ranker.weights), segments[0])[slot]:
+        if not find_matches(self._fuse(segments), segments[0])[slot]:
             return ()
         # A tool that serves one of several segments may have no score for the whole query.
         whole, *_ = segments
@@ -117,7 +125,7 @@ class HybridIndex:
     def with_catalog(self, catalog: Catalog) -> HybridIndex:
         """Return an index of a later catalog."""
         lexical, dense = self._lexical.with_catalog(catalog), self._dense.with_catalog(catalog)
-        return HybridIndex(self._ranker, catalog, lexical, dense)
+        return HybridIndex(self.ranker, catalog, lexical, dense)
 
     def _score(self, query: ParsedQuery) -> tuple[list[SegmentScores], tuple[Note, ...], bool]:
         """Score every slot for the query and each of its segments.
@@ -129,14 +137,37 @@ class HybridIndex:
         lexical = [words.scores, *(self._lexical.score_slots(part).scores for part in queries[1:])]
         vectors = self._dense.embed_queries([part.text for part in queries])
         rows, is_exact = self._dense.compare(vectors)
-        weights = self._ranker.weights
+        weights = self.ranker.weights
         segments = _score_parts(queries, lexical, rows, weights)
         if not is_exact:
-            candidates = top_slots(fuse_segments(segments, weights), MAX_ENCODED_PER_QUERY).tolist()
+            candidates = top_slots(self._fuse(segments), MAX_ENCODED_PER_QUERY).tolist()
             for slot, similarities in self._dense.compare_encoded(vectors, candidates).items():
                 rows[:, slot] = similarities
             segments = _score_parts(queries, lexical, rows, weights)
         return segments, words.notes, is_exact
+
+    def _fuse(self, segments: list[SegmentScores]) -> NDArray[np.float32]:
+        return fuse_segments(segments, self.ranker.weights, self._server_of)
+
+    def _server_of(self, slot: int) -> str:
+        tool = self._catalog.tool_at(slot)
+        return tool.server if tool else ""
+
+    def _score_fits(self, segments: list[SegmentScores], slots: Slots) -> Scores:
+        """Return how well each slot fits each segment, one row a segment.
+
+        A segment that names no service is about the service of the segment before it.
+        """
+        calibration, lexical = self.ranker.calibration, self._lexical
+        rows = []
+        inherited: list[NamedService] = []
+        for number, segment in enumerate(segments):
+            services = find_services(segment.query, lexical, self._dense)
+            if number:
+                inherited = [found for found in services if found.probability > _LIKELY] or inherited
+            similarity = segment.similarity.take(slots)
+            rows.append(calibration.score_fits(similarity, services or inherited, slots, segment.query, lexical))
+        return np.stack(rows)
 
     def _score_words(self, query: ParsedQuery) -> tuple[ParsedQuery, SlotScores]:
         """Score the query or its English translation, whichever matches a tool better."""
@@ -147,41 +178,6 @@ class HybridIndex:
         if max_score(translated.scores) > max_score(scores.scores):
             return query.translated, translated
         return query, scores
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HybridScores:
-    """The scores of every slot for one query; the first segment is the whole query."""
-
-    segments: list[SegmentScores]
-    notes: tuple[Note, ...]
-    weights: FusionWeights
-    threshold: float
-    penalties: list[list[ServicePenalty]]
-    word_penalties: list[float]
-
-    def rank(self) -> Ranking:
-        """Return every slot that matches."""
-        scores = fuse_segments(self.segments, self.weights)
-        return self._ranking(scores, find_matches(scores, self.segments[0]).nonzero()[0])
-
-    def _ranking(self, scores: NDArray[np.float32], slots: Slots) -> Ranking:
-        return Ranking(
-            slots,
-            np.minimum(scores.take(slots), 1),
-            self.notes,
-            self.threshold,
-            self._similarities(slots),
-            tuple(segment.query.text for segment in self.segments[1:]),
-        )
-
-    def _similarities(self, slots: Slots) -> Scores:
-        """Return how well each slot fits each segment, one row a segment."""
-        rows = [
-            penalize(segment.similarity.take(slots), penalties, slots, word_penalty)
-            for segment, penalties, word_penalty in zip(self.segments, self.penalties, self.word_penalties, strict=True)
-        ]
-        return np.stack(rows) if len(rows) > 1 else rows[0][None]
 
 
 def _score_parts(

@@ -131,13 +131,13 @@ def promote_names(ranking: Ranking, match: NameMatch) -> Ranking:
     slots = np.concatenate((ranking.slots[others], np.array(match.slots, np.int32)))
     scores = np.concatenate((ranking.scores[others], np.ones(len(match.slots), np.float32)))
     order = np.argsort(slots)
-    similarities = ranking.similarities
-    if similarities is not None:
-        # A named tool fits the whole query, whatever its similarity to the segments.
+    fits = ranking.fits
+    if fits is not None:
+        # A named tool fits the whole query, whatever its fit for the segments.
         named_slots = np.array(match.slots)
         is_known = np.isin(named_slots, ranking.slots)
-        columns = np.zeros((len(similarities), len(named_slots)), similarities.dtype)
-        columns[:, is_known] = ranking.similarities_of(named_slots[is_known])
+        columns = np.full((len(fits), len(named_slots)), -np.inf, fits.dtype)
+        columns[:, is_known] = ranking.fits_of(named_slots[is_known])
         columns[0] = np.inf
-        similarities = np.concatenate((similarities[:, others], columns), axis=1)[:, order]
-    return ranking._replace(slots=slots[order], scores=scores[order], similarities=similarities)
+        fits = np.concatenate((fits[:, others], columns), axis=1)[:, order]
+    return ranking._replace(slots=slots[order], scores=scores[order], fits=fits)
