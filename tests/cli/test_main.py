@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import signal
 import subprocess
@@ -133,11 +134,14 @@ def test_interrupt_inside_a_command_exits_with_130(monkeypatch: pytest.MonkeyPat
     assert CliRunner().invoke(toolcrib, ["tools"]).exit_code == 130
 
 
-def test_characters_that_the_terminal_does_not_support() -> None:
-    result = run("search", "refund", PYTHONIOENCODING="latin-1")
+def test_characters_that_the_terminal_does_not_support(tmp_path: Path) -> None:
+    catalog = tmp_path / "tools.json"
+    catalog.write_text('[{"name": "refund", "description": "Refund a charge → customer."}]', encoding="utf-8")
+    result = run("search", "refund", "--catalog", str(catalog), PYTHONIOENCODING="latin-1")
     assert result.returncode == 0
-    assert b"?" in result.stdout
-    assert run("search", "refund", "--json", PYTHONIOENCODING="latin-1").stdout.decode("utf-8")
+    assert b"charge ? customer" in result.stdout
+    printed = run("search", "refund", "--catalog", str(catalog), "--json", PYTHONIOENCODING="latin-1").stdout
+    assert json.loads(printed.decode("utf-8"))
 
 
 def test_colours_only_on_terminals_and_without_no_color() -> None:
