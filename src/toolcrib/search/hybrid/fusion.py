@@ -73,6 +73,8 @@ class FusionWeights:
 
 
 DEFAULT_WEIGHTS: Final = FusionWeights()
+# Static embeddings know less, so keywords count more.
+STATIC_WEIGHTS: Final = FusionWeights(lexical_base=-0.1, query_length=0.2, dense_confidence=0.4)
 
 
 class SegmentScores:

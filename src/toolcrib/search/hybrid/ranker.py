@@ -25,6 +25,7 @@ from toolcrib.search.hybrid.calibration import (
 )
 from toolcrib.search.hybrid.fusion import (
     DEFAULT_WEIGHTS,
+    STATIC_WEIGHTS,
     FusionWeights,
     SegmentScores,
     find_matches,
@@ -67,7 +68,7 @@ def build_hybrid_ranker(encoder: Embedder) -> HybridRanker:
 def build_fast_ranker(encoder: Embedder) -> HybridRanker:
     """Return the ranker of mode `fast`, given the shipped static encoder."""
     lexical = LexicalRanker(syntax="lenient")
-    return HybridRanker(lexical, DenseRanker(encoder), calibration=STATIC_CALIBRATION)
+    return HybridRanker(lexical, DenseRanker(encoder), STATIC_WEIGHTS, STATIC_CALIBRATION)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
