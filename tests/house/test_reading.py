@@ -1,7 +1,8 @@
 """Bounds for how the package reads. Lower them when the code gets better.
 
 Only `MAX_LINES` and `MAX_MODULES` grow, with a new capability: 0.2 had 38,000 lines, 0.3 adds the console, code mode,
-results under control, translation of LLM APIs and five frameworks.
+results under control, translation of LLM APIs and five frameworks, 0.4 adds PostgreSQL, replicas, OpenAPI servers and
+example requests.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import pytest
 from tests.house.reading import Figures, measure
 
 ROOT = Path(__file__).parents[2]
-MAX_LINES = 64_000
-MAX_MODULES = 420
+MAX_LINES = 60_500
+MAX_MODULES = 390
 MAX_MODULES_PER_FOLDER = 16
 MAX_IDIOMS = 20
 MIN_RETURNS = 30
