@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -57,3 +58,12 @@ def store(store_url: str) -> Iterator[Store]:
     opened = open_store(store_url)
     yield opened
     opened.close()
+
+
+@pytest.fixture(autouse=True)
+def reset_log_levels() -> Iterator[None]:
+    """Undo what a command that ran in this process did to the levels of our loggers."""
+    yield
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "toolcrib" and isinstance(logger, logging.Logger):
+            logger.setLevel(logging.NOTSET)

@@ -95,7 +95,7 @@ def test_a_gateway_that_drains_is_not_ready_and_still_serves(tmp_path: Path) -> 
     with started(tmp_path, drainSeconds=600) as (process, served):
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: served.request("/ready").status == 503)
-        assert served.request("/ready").json == {"status": "draining"}
+        assert served.request("/ready").json == {"status": "draining", "store": "ok"}
         listed = served.request("/mcp", "", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
         assert listed.status == 200
         assert listed.headers["connection"] == "close"

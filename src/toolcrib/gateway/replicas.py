@@ -20,6 +20,7 @@ from toolcrib.errors import InvalidStore, ServerUnavailable, ToolcribError
 from toolcrib.files.store_url import is_postgres_url
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.shared_values import SharedValue
+from toolcrib.storage.sql_database import MISSED_MESSAGES
 
 # PostgreSQL accepts payloads below 8,000 bytes.
 MAX_NOTIFICATION_BYTES: Final = 7_000
@@ -30,6 +31,8 @@ ANSWER_SECONDS: Final = 900.0
 PRESENCE_SECONDS: Final = 5.0
 _PREFIX: Final = "replica:"
 _ANSWER_TOPIC: Final = "answer"
+# The topic of a message that a replica sends to itself when it may have missed messages of others.
+MISSED_TOPIC: Final = "missed"
 _log = logging.getLogger(__name__)
 
 Body = Mapping[str, Any]
@@ -132,6 +135,8 @@ class ReplicaChannel:
 
     def _parse_message(self, text: str) -> dict[str, Any] | None:
         """Return a message for this replica, or None."""
+        if text == MISSED_MESSAGES and MISSED_TOPIC in self._handlers:
+            return {"topic": MISSED_TOPIC, "body": {}, "from": self.id}
         if not text.startswith(_PREFIX):
             return None
         message: dict[str, Any] = json.loads(text.removeprefix(_PREFIX))

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from anyio import create_task_group
+from anyio import create_task_group, to_thread
 
 from tests.gateway.mcp.harness import wait_until
+from tests.support.postgres import PostgresServer
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory
 from toolcrib.gateway.llm.shared_memory import MemorySharing
@@ -51,3 +52,13 @@ async def test_a_new_replica_knows_earlier_values(postgres_url: str) -> None:
         one.put("key", ["hidden"])
     async with run_memory(postgres_url) as other:
         assert other.get("key") == ["hidden"]
+
+
+async def test_values_that_were_written_during_an_outage_are_read_afterwards(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    async with run_memory(postgres_url) as one, run_memory(postgres_url) as other:
+        await to_thread.run_sync(postgres_server.stop)
+        one.put("key", ["hidden"])
+        await to_thread.run_sync(postgres_server.start)
+        await wait_until(lambda: other.get("key") == ["hidden"])

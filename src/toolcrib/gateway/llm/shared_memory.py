@@ -19,7 +19,7 @@ import anyio
 
 from toolcrib.errors import ToolcribError
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory
-from toolcrib.gateway.replicas import ReplicaChannel
+from toolcrib.gateway.replicas import MISSED_TOPIC, ReplicaChannel
 from toolcrib.storage.shared_values import SharedValue, ValueKind
 from toolcrib.storage.store import Store
 
@@ -49,8 +49,9 @@ class MemorySharing:
         if not self._replicas.is_shared:
             return
         self._replicas.add_handler(_TOPIC, self._receive)
+        self._replicas.add_handler(MISSED_TOPIC, self._load_all)
+        await self._load_all({})
         for kind, memory in self._memories.items():
-            await self._load(kind)
             memory.on_put = partial(self._enqueue, kind)
         try:
             while True:
@@ -85,6 +86,10 @@ class MemorySharing:
         for kind in {kind for kind, _ in body["keys"]}:
             keys = [key for other, key in body["keys"] if other == kind]
             self._put(kind, await anyio.to_thread.run_sync(self._store.get_values, kind, keys, time.time()))
+
+    async def _load_all(self, body: Mapping[str, Any]) -> None:
+        for kind in self._memories:
+            await self._load(kind)
 
     async def _load(self, kind: ValueKind) -> None:
         try:

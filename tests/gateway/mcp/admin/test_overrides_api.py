@@ -65,7 +65,7 @@ def test_override_is_previewed_saved_applied_and_deleted(gateway: GatewayProcess
     assert status == 200
     assert preview["tools"][0]["after"]["description"] == "Mark a document as read."
     (compared,) = preview["searches"]
-    assert compared["ranks"] == [{"name": "office___touch", "before": None, "after": 1}]
+    assert compared["ranks"] == [{"name": "office___touch", "before": 2, "after": 1}]
     assert get_description(gateway, "office___touch") != "Mark a document as read."
 
     status, saved = send(gateway, "PUT", "/api/overrides/office___touch", {"override": override})
