@@ -68,10 +68,13 @@ class Cluster:
 
     async def list_lost(self) -> dict[str, str]:
         """Return what was acknowledged and is not in the store, after some time to write it."""
-        acknowledged, lost = set(self.clients.report.calls), {"": ""}
+        report = self.clients.report
+        # The clients continue, so only what is acknowledged now is looked for.
+        acknowledged, keys, approvals = set(report.calls), list(report.keys), list(report.approvals)
+        lost = {"": ""}
         with anyio.move_on_after(SETTLE_SECONDS):
             while lost:
-                lost = await anyio.to_thread.run_sync(self._find_lost, acknowledged)
+                lost = await anyio.to_thread.run_sync(self._find_lost, acknowledged, keys, approvals)
                 await anyio.sleep(0.2)
         return lost
 
@@ -80,17 +83,17 @@ class Cluster:
         answered_at, served_by = self.clients.report.calls.get(id, (0.0, ""))
         return served_by == replica and answered_at > after
 
-    def _find_lost(self, acknowledged: set[str]) -> dict[str, str]:
-        store, report = open_store(self.store_url), self.clients.report
+    def _find_lost(self, calls: set[str], keys: list[str], approvals: list[str]) -> dict[str, str]:
+        store = open_store(self.store_url)
         try:
             written = {row.request_id for row in store.list_audit(AuditFilter(), 100_000)}
-            keys, pins = {key.name for key in store.list_keys()}, store.get_pins(PENDING_SERVER)
+            stored_keys, pins = {key.name for key in store.list_keys()}, store.get_pins(PENDING_SERVER)
         finally:
             store.close()
         return {
-            **{name: "key" for name in report.keys if name not in keys},
-            **{tool: "approval" for tool in report.approvals if pins[tool].state != "approved"},
-            **dict.fromkeys(acknowledged - written, "audit row"),
+            **{name: "key" for name in keys if name not in stored_keys},
+            **{tool: "approval" for tool in approvals if pins[tool].state != "approved"},
+            **dict.fromkeys(calls - written, "audit row"),
         }
 
 
