@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
 import anyio
 import pytest
 from mcp import Client
-from mcp.client.extension import ClaimContext, ClientExtension, ResultClaim
+from mcp.client.extension import ClaimContext, ClientExtension, NotificationBinding, ResultClaim
 from mcp.shared.exceptions import MCPError
-from mcp_types import CallToolResult, Request, RequestParams, Result
+from mcp_types import (
+    CallToolResult,
+    NotificationParams,
+    Request,
+    RequestParams,
+    Result,
+    SubscriptionFilter,
+    SubscriptionsAcknowledgedNotification,
+    SubscriptionsListenRequest,
+    SubscriptionsListenRequestParams,
+    SubscriptionsListenResult,
+)
 
 from tests.gateway.mcp.harness import (
     PROFILE,
@@ -219,3 +230,84 @@ async def test_a_script_waits_for_tasks() -> None:
         code = "await tools.strict.work(words='from a script')"
         assert "from a script" in await call_text(client, "run_code", {"code": code})
     assert not tasks.handles
+
+
+class NotifiedTask(NotificationParams, extra="allow"):
+    taskId: str
+    status: str
+
+
+class WatchingClient(TaskClient):
+    """Leaves its tasks alone, and remembers the notifications about them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.notified: list[dict[str, Any]] = []
+        self.has_ended = anyio.Event()
+
+    async def resolve(self, handle: TaskHandle, context: ClaimContext) -> CallToolResult:
+        self.handles.append(handle)
+        return CallToolResult(content=[])
+
+    def notifications(self) -> Sequence[NotificationBinding[Any]]:
+        return (NotificationBinding(method="notifications/tasks", params_type=NotifiedTask, handler=self.remember),)
+
+    async def remember(self, params: NotifiedTask) -> None:
+        self.notified.append(params.model_dump(by_alias=True, mode="json", exclude_none=True))
+        if params.status != "working":
+            self.has_ended.set()
+
+
+async def listen_to_tasks(client: Client, ids: Sequence[object]) -> None:
+    wanted = SubscriptionFilter.model_validate({"taskIds": ids})
+    request = SubscriptionsListenRequest(params=SubscriptionsListenRequestParams(notifications=wanted))
+    await client.session.send_request(request, SubscriptionsListenResult)
+
+
+async def test_states_of_tasks_are_sent_to_a_client_that_listens(router: McpRouter) -> None:
+    watcher, acknowledged = WatchingClient(), list[Any]()
+
+    async def keep(message: Any) -> None:
+        if isinstance(message, SubscriptionsAcknowledgedNotification):
+            acknowledged.append(message.params.notifications.model_extra)
+
+    async with connect_client(router, extensions=[watcher], message_handler=keep) as client:
+        await work(client, "first", words="finished")
+        (handle,) = watcher.handles
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(listen_to_tasks, client, [handle.taskId, "task_of_nobody", 7])
+            with anyio.fail_after(30):
+                await watcher.has_ended.wait()
+            tasks.cancel_scope.cancel()
+    assert acknowledged == [{"taskIds": [handle.taskId]}]
+    assert [state["status"] for state in watcher.notified] == ["working", "completed"]
+    assert {state["taskId"] for state in watcher.notified} == {handle.taskId}
+    assert watcher.notified[-1]["result"]["content"][0]["text"] == "finished"
+    assert all("io.modelcontextprotocol/subscriptionId" in state["_meta"] for state in watcher.notified)
+
+
+async def test_tasks_of_another_caller_are_not_reported(router: McpRouter) -> None:
+    owner, stranger = WatchingClient(), WatchingClient()
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect_client(router, extensions=[owner]))
+        await work(client, "first")
+        (handle,) = owner.handles
+        tasks = await stack.enter_async_context(anyio.create_task_group())
+        token = PROFILE.set("other")
+        try:
+            other = await stack.enter_async_context(connect_client(router, extensions=[stranger]))
+            tasks.start_soon(listen_to_tasks, other, [handle.taskId])
+        finally:
+            PROFILE.reset(token)
+        tasks.start_soon(listen_to_tasks, client, [handle.taskId])
+        with anyio.fail_after(30):
+            await owner.has_ended.wait()
+        tasks.cancel_scope.cancel()
+    assert stranger.notified == []
+
+
+async def test_a_client_without_tasks_cannot_listen_to_them(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        with pytest.raises(MCPError) as error:
+            await listen_to_tasks(client, ["task_1"])
+        assert error.value.error.code == MISSING_CAPABILITY

@@ -306,13 +306,14 @@ class McpRouter:
         if profile not in self._listeners:
             bus = self._buses[profile] = InMemorySubscriptionBus()
             self._listeners[profile] = ListenHandler(bus)
-        notifications = (ctx.params or {}).get("notifications")
-        if isinstance(notifications, Mapping) and notifications.get("taskIds"):
-            # Clients poll tasks; the acknowledgement names no task.
-            ConnectedClient(ctx, profile).require_tasks()
+        client = ConnectedClient(ctx, profile)
+        task_ids = (params.notifications.model_extra or {}).get("taskIds")
+        if task_ids:
+            client.require_tasks()
         uris = params.notifications.resource_subscriptions or ()
-        with self.passthrough.watch_resources(ConnectedClient(ctx, profile), uris):
-            return await self._listeners[profile](ctx, params)
+        with self.passthrough.watch_resources(client, uris):
+            async with self.tool_handlers.tasks.watch(client, task_ids) as watching:
+                return await self._listeners[profile](watching, params)
 
     async def _notify_clients(
         self, method: str, params: Mapping[str, Any] | None, is_recipient: Callable[[str | None], bool]

@@ -9,12 +9,23 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, cast
 
 import anyio
+from mcp.server.session import ServerSession
 from mcp.shared.exceptions import MCPError
-from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND
+from mcp.shared.subscriptions import SUBSCRIPTION_ID_META_KEY
+from mcp_types import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    RequestId,
+    ServerNotification,
+    SubscriptionsAcknowledgedNotification,
+)
 
 from toolcrib.errors import InvalidStore, ServerUnavailable
 from toolcrib.gateway.mcp.server.client import MISSING_CAPABILITY, TASKS_EXTENSION, ConnectedClient
@@ -22,6 +33,7 @@ from toolcrib.gateway.mcp.server.large_results import LargeResults
 from toolcrib.gateway.mcp.server.meta_tools import text_result
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
+from toolcrib.gateway.mcp.upstream.sdk import RequestContext
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.hub.hub import Hub
@@ -32,6 +44,9 @@ MAX_TASK_SECONDS: Final = 7 * 86_400.0
 MIN_POLL_SECONDS: Final = 0.1
 MAX_POLL_SECONDS: Final = 10.0
 CANCEL_SECONDS: Final = 2.0
+# A stream of notifications reports the states of at most this many tasks.
+MAX_WATCHED_TASKS: Final = 100
+TASK_NOTIFICATION: Final = "notifications/tasks"
 _ID_BYTES: Final = 16
 _ID_PREFIX: Final = "task_"
 _MAX_REMOTE_ID_CHARS: Final = 4_096
@@ -60,8 +75,28 @@ def requires_tasks(error: MCPError) -> bool:
     return error.error.code == MISSING_CAPABILITY and is_named
 
 
+@dataclass(frozen=True, slots=True)
+class AcknowledgingSession:
+    """The session of a stream of notifications, which adds the tasks to the acknowledgement of the SDK."""
+
+    session: ServerSession
+    task_ids: list[str]
+    is_acknowledged: anyio.Event = field(default_factory=anyio.Event)
+
+    async def send_notification(
+        self, notification: ServerNotification, related_request_id: RequestId | None = None
+    ) -> None:
+        """Send a notification of the stream."""
+        if isinstance(notification, SubscriptionsAcknowledgedNotification):
+            honored = notification.params.notifications.model_copy(update={"taskIds": self.task_ids})
+            params = notification.params.model_copy(update={"notifications": honored})
+            notification = notification.model_copy(update={"params": params})
+        await self.session.send_notification(notification, related_request_id)
+        self.is_acknowledged.set()
+
+
 class TaskRelay:
-    """Relays `tasks/get`, `tasks/update` and `tasks/cancel` to the servers of the tasks."""
+    """Relays `tasks/get`, `tasks/update` and `tasks/cancel` to the servers of the tasks, and reports their states."""
 
     def __init__(self, hub: Hub, pool: UpstreamPool, bridge: ServerRequestBridge, large_results: LargeResults) -> None:
         self._hub = hub
@@ -108,6 +143,62 @@ class TaskRelay:
         """Ask the server of a task to cancel it."""
         _, task = await self._find(client, params)
         return await self._forward(client, "tasks/cancel", task, params)
+
+    @asynccontextmanager
+    async def watch(self, client: ConnectedClient, ids: object) -> AsyncIterator[RequestContext]:
+        """Send the states of tasks on the stream of a client's request, until the block ends.
+
+        The servers are polled, because they need not send notifications. The stream acknowledges only the tasks
+        that the client can use. Yields the context with which the stream has to be opened.
+        """
+        known = await self._list_known(client, ids) if isinstance(ids, list) else []
+        if not known:
+            yield client.ctx
+            return
+        session = AcknowledgingSession(client.ctx.session, known)
+        refusal: MCPError | None = None
+        async with anyio.create_task_group() as tasks:
+            for id in known:
+                tasks.start_soon(self._report_states, client, id, session.is_acknowledged)
+            try:
+                yield replace(client.ctx, session=cast("ServerSession", session))
+            except MCPError as error:
+                # Raised below, because the task group would wrap it.
+                refusal = error
+            tasks.cancel_scope.cancel()
+        if refusal is not None:
+            raise refusal
+
+    async def _list_known(self, client: ConnectedClient, ids: Iterable[object]) -> list[str]:
+        known: dict[str, None] = {}
+        for id in ids:
+            if len(known) == MAX_WATCHED_TASKS:
+                break
+            try:
+                known[(await self._find(client, {"taskId": id}))[0]] = None
+            except MCPError as error:
+                if error.error.code != INVALID_PARAMS:
+                    raise
+        return list(known)
+
+    async def _report_states(self, client: ConnectedClient, id: str, is_acknowledged: anyio.Event) -> None:
+        """Send the state of a task, and each later state, until it has ended or the client can't use it any more."""
+        await is_acknowledged.wait()
+        meta = {SUBSCRIPTION_ID_META_KEY: client.ctx.request_id}
+        sent: dict[str, Any] = {}
+        while sent.get("status", "working") in ("working", "input_required"):
+            try:
+                state = await self.get(client, {"taskId": id})
+            except MCPError as error:
+                if error.error.code == INVALID_PARAMS:
+                    return
+                await anyio.sleep(MAX_POLL_SECONDS)
+                continue
+            shown = {key: value for key, value in state.items() if key not in ("resultType", "_meta")}
+            if shown != sent:
+                await client.notify(TASK_NOTIFICATION, {**shown, "_meta": meta})
+                sent = shown
+            await anyio.sleep(_get_poll_seconds(state))
 
     async def wait_for_result(
         self, client: ConnectedClient, server: UpstreamServer, handle: Mapping[str, Any]
