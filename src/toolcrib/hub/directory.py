@@ -293,8 +293,10 @@ def build_server_tools(
             id = f"{server.name}{SERVER_SEPARATOR}{remote_name}"
             held[name] = QuarantinedTool(name, id, quarantined[remote_name])
             continue
-        policy = _POLICIES.get(server.defer_tools, definition.tool.policy)
-        tool = definition.tool.replace(id=name, policy=policy)
+        tool = definition.tool
+        policy = _POLICIES.get(server.defer_tools, tool.policy)
+        if (tool.id, tool.policy) != (name, policy):
+            tool = tool.replace(id=name, policy=policy)
         entries.append(
             DirectoryEntry(
                 server.name,

@@ -6,6 +6,7 @@ import hashlib
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,17 +31,17 @@ from toolcrib.hub.directory import (
 )
 from toolcrib.hub.overrides import apply_overrides
 from toolcrib.hub.safety_review import SafetyEvent, SafetyReview, review_definitions
+from toolcrib.hub.scan_records import OtherToolNames, ScanRecord, scan_definitions
 from toolcrib.hub.view import EXPRESSION_MODE, AccessView
 from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 from toolcrib.safety.pinning import Pin
-from toolcrib.safety.scan import scan_definition
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.lexical.fields import TOOL_FIELDS
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage.changes import Change, RecordedChange
 from toolcrib.storage.manifests import ServerManifest
-from toolcrib.storage.pins import MAX_PINS_PER_SERVER
+from toolcrib.storage.pins import MAX_PINS_PER_SERVER, PinSummary
 from toolcrib.storage.store import Store
 from toolcrib.storage.tool_usage import ToolUsageTotal
 
@@ -70,6 +71,9 @@ class Hub:
         self._update_lock = RLock()
         self._lock = RLock()
         self._server_tools: dict[str, ServerTools] = {}
+        # How many servers have a tool with this name.
+        self._name_counts: Counter[str] = Counter()
+        self._scans: dict[str, ScanRecord] = {}
         # Servers that a user has forgotten. Their tools stay available until they are listed again.
         self.forgotten_servers: frozenset[str] = frozenset()
         self._rankers = {**rankers, EXPRESSION_MODE: LexicalRanker(field_config=PUBLIC_NAME_FIELDS)}
@@ -82,6 +86,8 @@ class Hub:
         # The last change of each server that this hub made itself, and the pins it read last.
         self._own_changes: dict[str, int] = {}
         self._known_pins: dict[str, dict[str, Pin]] = {}
+        # The pins of all servers, while their manifests are loaded.
+        self._pin_states: Mapping[str, Mapping[str, PinSummary]] | None = None
         # What servers listed while the store could not be written.
         self._unstored: dict[str, tuple[ServerConfig, ServerManifest] | None] = {}
         # Called with the changes of other processes, after the hub has applied them.
@@ -145,13 +151,15 @@ class Hub:
                 return False
             self._unstored.pop(server.name, None)
             tools = self._build_server_tools(server, manifest)
-            self._try_to_store(server.name, lambda: self.store.put_manifest(server.name, manifest))
+            record = self._scans.get(server.name)
+            scanned = replace(manifest, scan=record.encode()) if record else manifest
+            self._try_to_store(server.name, lambda: self.store.put_manifest(server.name, scanned))
             if server.name in self._unstored:
                 self._unstored[server.name] = (server, manifest)
             self.forgotten_servers -= {server.name}
             changed = self._server_tools.get(server.name) != tools
             if changed:
-                self._server_tools[server.name] = tools
+                self._set_tools(server.name, tools)
                 self._rebuild()
             return changed
 
@@ -250,24 +258,36 @@ class Hub:
         """Build the tools of all configured servers, or of some, from their stored manifests."""
         if names is None:
             manifests = self.store.list_manifests()
+            self._pin_states = self.store.list_pin_states()
         else:
             manifests = {name: found for name in names if (found := self.store.get_manifest(name))}
         previous, self._server_tools = self._server_tools, dict(self._server_tools)
         forgotten = set() if names is None else set(self.forgotten_servers - set(names))
         for name in previous.keys() - self.config.servers.keys():
-            del self._server_tools[name]
+            self._set_tools(name, None)
         for name, server in self.config.servers.items():
             if names is not None and name not in names:
                 continue
             manifest, tools = manifests.get(name), previous.get(name)
             if manifest and manifest.identity == compute_server_identity(server) and server.enabled:
-                self._server_tools[name] = self._build_server_tools(server, manifest)
+                self._set_tools(name, self._build_server_tools(server, manifest))
             elif not manifest and tools and tools.server == server:
                 forgotten.add(name)
             else:
-                self._server_tools.pop(name, None)
+                self._set_tools(name, None)
+        self._pin_states = None
         self.forgotten_servers = frozenset(forgotten)
         self._rebuild()
+
+    def _set_tools(self, name: str, tools: ServerTools | None) -> None:
+        """Replace or remove the tools of a server."""
+        before = self._server_tools.pop(name, None)
+        self._name_counts.subtract(entry.remote_name for entry in (before.entries if before else ()))
+        if tools is None:
+            self._scans.pop(name, None)
+        else:
+            self._server_tools[name] = tools
+            self._name_counts.update(entry.remote_name for entry in tools.entries)
 
     def _build_server_tools(self, server: ServerConfig, manifest: ServerManifest) -> ServerTools:
         parsed = parse_definitions(
@@ -275,7 +295,7 @@ class Hub:
             server=server.alias or server.name,
             server_description=manifest.instructions[:MAX_INSTRUCTION_CHARS],
         )
-        findings = self._scan_definitions(server, parsed.definitions)
+        findings = self._scan_definitions(server, manifest, parsed.definitions)
         review = self._review_definitions(server, manifest, parsed.definitions, findings)
         tools = build_server_tools(
             server,
@@ -295,19 +315,20 @@ class Hub:
         )
 
     def _scan_definitions(
-        self, server: ServerConfig, definitions: Iterable[ToolDefinition]
+        self, server: ServerConfig, manifest: ServerManifest, definitions: Sequence[ToolDefinition]
     ) -> dict[str, tuple[SafetyFinding, ...]]:
         """Return the findings of all suspicious tools, by name."""
         if self.config.safety.scan == "off":
+            self._scans.pop(server.name, None)
             return {}
-        other_names = frozenset(
-            entry.remote_name
-            for tools in self._server_tools.values()
-            if tools.server.name != server.name
-            for entry in tools.entries
-        ) - {tool.name for tool in definitions}
-        scanned = ((tool.name, scan_definition(tool.raw, other_names)) for tool in definitions)
-        return {name: findings for name, findings in scanned if findings}
+        record = ScanRecord.decode(manifest.scan)
+        if record is None or not record.covers(definitions):
+            record = scan_definitions(definitions, self._scans.get(server.name, ScanRecord()))
+        self._scans[server.name] = record
+        listed = self._server_tools.get(server.name)
+        own_names = frozenset(entry.remote_name for entry in listed.entries) if listed else frozenset()
+        new_names = record.fingerprints.keys()
+        return record.find_suspicious(definitions, OtherToolNames(self._name_counts, own_names, new_names))
 
     def _review_definitions(
         self,
@@ -317,7 +338,9 @@ class Hub:
         findings: Mapping[str, tuple[SafetyFinding, ...]],
     ) -> SafetyReview:
         """Decide which tools of a server are trusted; store the pins and report the events."""
-        pins = {} if self.config.safety.changed == "off" else self._read_pins(server.name)
+        pins = {} if self.config.safety.changed == "off" else self._read_pins(server.name, definitions)
+        if pins is None:
+            return SafetyReview({})
         review = review_definitions(self.config.safety, definitions, findings, pins, manifest.seen_at)
         if review.pins:
             if len(pins.keys() | {pin.tool for pin in review.pins}) > MAX_PINS_PER_SERVER:
@@ -329,14 +352,34 @@ class Hub:
             self._report_event(server, event)
         return review
 
-    def _read_pins(self, server: str) -> dict[str, Pin]:
-        """Return the pins of a server; while the store is away, those that were read last."""
+    def _read_pins(self, server: str, definitions: Sequence[ToolDefinition]) -> dict[str, Pin] | None:
+        """Return the pins of a server, or None if they approve exactly these definitions.
+
+        While the store is away, return those that were read last.
+        """
         try:
+            if self._is_approved(server, definitions):
+                return None
             self._known_pins[server] = self.store.get_pins(server)
         except StoreUnavailable:
             if server not in self._known_pins:
                 raise
         return self._known_pins[server]
+
+    def _is_approved(self, server: str, definitions: Sequence[ToolDefinition]) -> bool:
+        """Return whether the pins of a server approve exactly these definitions."""
+        record = self._scans.get(server)
+        if record is None:
+            return False
+        states = (self._pin_states or self.store.list_pin_states(server)).get(server, {})
+        approved = {name: pin.fingerprint for name, pin in states.items() if pin.state == "approved"}
+        if len(approved) != len(states) or approved != record.fingerprints:
+            return False
+        self._known_pins[server] = {
+            one.name: Pin(one.name, approved[one.name], one.raw, first_seen=states[one.name].first_seen)
+            for one in definitions
+        }
+        return True
 
     def _try_to_store(self, server: str, write: Callable[[], RecordedChange | None]) -> None:
         """Write to the store. If that fails, for example because the disk is full, the tools are used anyway."""

@@ -89,6 +89,19 @@ def scan_definition(tool: Mapping[str, Any], other_names: Collection[str] = froz
     return tuple(ordered[:MAX_FINDINGS])
 
 
+def list_mentions(tool: Mapping[str, Any]) -> frozenset[str]:
+    """Return the words of a definition that may name another tool.
+
+    If none of them is among `other_names`, `scan_definition` finds the same without these names.
+    """
+    mentions: set[str] = set()
+    for _, text in _iterate_texts(tool):
+        if " " in text:
+            names = [name.rstrip(".-") for name in _NAME.findall(text)]
+            mentions.update(name for name in names if _IDENTIFIER.search(name))
+    return frozenset(mentions)
+
+
 def _scan_text(text: str) -> tuple[SafetyFinding, ...]:
     """Return the findings of one text, without a location."""
     findings = [*find_hidden_text(text), *find_lookalikes(text)]

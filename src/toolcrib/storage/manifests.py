@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,11 @@ _PUT: Final = (
 _PRUNE: Final = (
     "DELETE FROM manifests WHERE server IN (SELECT server FROM manifests ORDER BY seen DESC, server LIMIT -1 OFFSET ?)"
 )
+_PUT_SCAN: Final = (
+    "INSERT INTO scans (server, digest, body) VALUES (?, ?, ?) ON CONFLICT (server) DO UPDATE SET "
+    "digest = excluded.digest, body = excluded.body"
+)
+_PRUNE_SCANS: Final = "DELETE FROM scans WHERE server NOT IN (SELECT server FROM manifests)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,24 +45,32 @@ class ServerManifest:
     # Definitions that could not be stored, and names of tools that were stored in part.
     problems: tuple[str, ...] = ()
     repaired_tools: tuple[str, ...] = ()
+    # What the safety scan found in these definitions, as JSON; empty if it is not known.
+    scan: str = field(default="", compare=False)
 
 
 def write_manifest(connection: SqlConnection, server: str, manifest: ServerManifest, body: str) -> bool:
     """Store a manifest with its encoded body; return whether it differs from the previous one.
 
-    The oldest manifests over the limit are deleted.
+    The oldest manifests over the limit are deleted. A change of the scan alone is no difference.
     """
     query = "SELECT 1 FROM manifests WHERE server = ? AND identity = ? AND body = ?"
     is_known = connection.execute(query, (server, manifest.identity, body)).fetchone()
     connection.execute(_PUT, (server, manifest.identity, body, manifest.seen_at))
+    if manifest.scan:
+        connection.execute(_PUT_SCAN, (server, _compute_digest(body), manifest.scan))
     connection.execute(_PRUNE, (MAX_SERVERS,))
+    connection.execute(_PRUNE_SCANS)
     return not is_known
 
 
 def read_manifests(connection: SqlConnection, server: str | None = None) -> dict[str, ServerManifest]:
     """Return the manifests of all servers, sorted, or of one server."""
-    clause, values = ("ORDER BY server", ()) if server is None else ("WHERE server = ?", (server,))
-    query = f"SELECT server, identity, body, seen FROM manifests {clause}"
+    clause, values = ("", ()) if server is None else ("WHERE manifests.server = ?", (server,))
+    query = (
+        "SELECT manifests.server, identity, manifests.body, seen, digest, scans.body FROM manifests "
+        f"LEFT JOIN scans ON scans.server = manifests.server {clause} ORDER BY manifests.server"
+    )
     return {row[0]: _manifest_from_row(*row) for row in connection.execute(query, values)}
 
 
@@ -95,7 +109,19 @@ def decode_object(text: str) -> dict[str, Any]:
     return value
 
 
-def _manifest_from_row(server: str, identity: str, body: str, seen: float) -> ServerManifest:
+def delete_manifest(connection: SqlConnection, server: str) -> None:
+    """Delete a server's manifest."""
+    connection.execute("DELETE FROM manifests WHERE server = ?", (server,))
+    connection.execute("DELETE FROM scans WHERE server = ?", (server,))
+
+
+def _compute_digest(body: str) -> str:
+    return hashlib.blake2b(body.encode(), digest_size=16).hexdigest()
+
+
+def _manifest_from_row(
+    server: str, identity: str, body: str, seen: float, digest: str | None, scan: str | None
+) -> ServerManifest:
     fields = decode_object(body)
     return ServerManifest(
         server,
@@ -107,4 +133,6 @@ def _manifest_from_row(server: str, identity: str, body: str, seen: float) -> Se
         seen_at=seen,
         problems=tuple(fields.get("faults", ())),
         repaired_tools=tuple(fields.get("altered", ())),
+        # An older version of Toolcrib may have replaced the manifest and not its scan.
+        scan=scan if scan and digest == _compute_digest(body) else "",
     )

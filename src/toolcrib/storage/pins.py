@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolcrib.errors import InvalidStore
 from toolcrib.safety.pinning import Pin
@@ -25,10 +25,28 @@ _PUT: Final = (
 )
 
 
+class PinSummary(NamedTuple):
+    """The fingerprint of a trusted definition, its state, and when the tool was first seen."""
+
+    fingerprint: str
+    state: str
+    first_seen: float
+
+
 def read_pins(connection: SqlConnection, server: str) -> dict[str, Pin]:
     """Return a server's pins by tool name."""
     query = f"SELECT {_FIELDS} FROM pins WHERE server = ? ORDER BY tool"
     return {row[0]: _pin_from_row(row) for row in connection.execute(query, (server,))}
+
+
+def read_states(connection: SqlConnection, server: str | None) -> dict[str, dict[str, PinSummary]]:
+    """Return the pins of all servers or of one without their definitions, which take long to read."""
+    clause, values = ("", ()) if server is None else ("WHERE server = ?", (server,))
+    query = f"SELECT server, tool, fingerprint, state, first_seen FROM pins {clause}"
+    states: dict[str, dict[str, PinSummary]] = {}
+    for name, tool, *summary in connection.execute(query, values):
+        states.setdefault(name, {})[tool] = PinSummary(*summary)
+    return states
 
 
 def read_quarantined(connection: SqlConnection) -> dict[str, dict[str, Pin]]:

@@ -28,6 +28,7 @@ from toolcrib.storage.changes import Change, RecordedChange
 from toolcrib.storage.definitions import DefinitionVersion, SavedQuery, StoredRequests
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
+from toolcrib.storage.pins import PinSummary
 from toolcrib.storage.results import StoredResult
 from toolcrib.storage.shared_values import SharedValue, ValueKind
 from toolcrib.storage.sql_database import CHANGES_MESSAGE, OnMessage, SqlConnection, SqlDatabase
@@ -95,7 +96,7 @@ class Store:
         """Delete a server's manifest and pins; its tools are trusted on first use again."""
 
         def write(connection: SqlConnection) -> None:
-            connection.execute("DELETE FROM manifests WHERE server = ?", (server,))
+            manifests.delete_manifest(connection, server)
             connection.execute("DELETE FROM pins WHERE server = ?", (server,))
             definitions.delete_versions(connection, server)
             changes.record_change(connection, "server", server)
@@ -105,6 +106,10 @@ class Store:
     def get_pins(self, server: str) -> dict[str, Pin]:
         """Return a server's pins by tool name."""
         return self._database.run(lambda connection: pins.read_pins(connection, server))
+
+    def list_pin_states(self, server: str | None = None) -> dict[str, dict[str, PinSummary]]:
+        """Return the pins of all servers or of one without definitions, by server and tool name."""
+        return self._database.run(lambda connection: pins.read_states(connection, server))
 
     def list_quarantined(self) -> dict[str, dict[str, Pin]]:
         """Return the pins that wait for approval, by server and tool name, both sorted."""

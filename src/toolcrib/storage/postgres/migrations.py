@@ -85,7 +85,9 @@ _VERSION_4: Final = (
     "model TEXT NOT NULL, written_at DOUBLE PRECISION NOT NULL)",
 )
 
-MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4)
+_VERSION_5: Final = (f"CREATE TABLE scans (server {_NAME} PRIMARY KEY, digest TEXT NOT NULL, body TEXT NOT NULL)",)
+
+MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (_VERSION_1, _VERSION_2, _VERSION_3, _VERSION_4, _VERSION_5)
 
 
 def migrate_database(connection: Connection[Any], migrations: tuple[tuple[str, ...], ...] = MIGRATIONS) -> None:

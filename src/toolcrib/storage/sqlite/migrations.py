@@ -95,6 +95,8 @@ _VERSION_11: Final = (
     "model TEXT NOT NULL, written_at REAL NOT NULL)",
 )
 
+_VERSION_12: Final = ("CREATE TABLE scans (server TEXT PRIMARY KEY, digest TEXT NOT NULL, body TEXT NOT NULL)",)
+
 MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_1,
     _VERSION_2,
@@ -107,4 +109,5 @@ MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     _VERSION_9,
     _VERSION_10,
     _VERSION_11,
+    _VERSION_12,
 )
