@@ -113,14 +113,15 @@ def _memory_bytes(pid: int) -> int:
         return 0
 
 
-def _free_port() -> int:
+def find_free_port() -> int:
+    """Return a port that nobody uses."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager
-def _running(name: str, command: list[str], port: int, path: str = MESSAGES, **env: str) -> Iterator[Server]:
+def start_server(name: str, command: list[str], port: int, path: str = MESSAGES, **env: str) -> Iterator[Server]:
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env})
         try:
@@ -206,7 +207,7 @@ class Client:
                 await self._writer.wait_closed()
 
 
-def _body(content: str, *, stream: bool, tools: int = 0, path: str = MESSAGES) -> bytes:
+def build_body(content: str, *, stream: bool, tools: int = 0, path: str = MESSAGES) -> bytes:
     body: dict[str, Any] = {"model": "any"}
     if path == RESPONSES:
         body |= {"input": content}
@@ -247,7 +248,7 @@ def _tool(path: str, number: int) -> dict[str, Any]:
 
 async def _requests(server: Server, count: int) -> None:
     """Whole answers, one after the other: latency, and CPU for each."""
-    client, body = Client(server), _body("Hi", stream=False, tools=server.tools)
+    client, body = Client(server), build_body("Hi", stream=False, tools=server.tools)
     for _ in range(3):
         await client.ask(body)
     before, times = server.cpu_seconds(), []
@@ -261,8 +262,8 @@ async def _requests(server: Server, count: int) -> None:
 async def _streams(server: Server, count: int) -> None:
     """Streamed answers, one after the other: the first byte, and each event."""
     client, tools, path = Client(server), server.tools, server.api
-    body = _body("Hi", stream=True, tools=tools, path=path)
-    short = _body(f"1 {GAP_SECONDS}", stream=True, tools=tools, path=path)
+    body = build_body("Hi", stream=True, tools=tools, path=path)
+    short = build_body(f"1 {GAP_SECONDS}", stream=True, tools=tools, path=path)
     await client.ask(body)
     firsts, events, spent, beside = [], [], 0.0, 0.0
     number = max(count // 6, 3)
@@ -284,7 +285,7 @@ async def _streams(server: Server, count: int) -> None:
 
 async def _crowd(server: Server) -> None:
     """Many streams at once, as a server has them: measured when all are well under way."""
-    body = _body(f"{CROWD_EVENTS} {CROWD_GAP_SECONDS} ", stream=True)
+    body = build_body(f"{CROWD_EVENTS} {CROWD_GAP_SECONDS} ", stream=True)
     clients = [Client(server) for _ in range(CROWD)]
     asked = [asyncio.ensure_future(client.ask(body)) for client in clients]
     whole = CROWD_EVENTS * CROWD_GAP_SECONDS
@@ -300,7 +301,7 @@ async def _crowd(server: Server) -> None:
 
 async def _load(server: Server, seconds: float) -> None:
     """As many requests as it takes, sixteen at once."""
-    body, end, answered = _body("Hi", stream=False), time.monotonic() + seconds, 0
+    body, end, answered = build_body("Hi", stream=False), time.monotonic() + seconds, 0
 
     async def work() -> None:
         nonlocal answered
@@ -318,7 +319,7 @@ async def _load(server: Server, seconds: float) -> None:
 
 async def _hold(server: Server, rounds: int) -> None:
     """Many slow streams at once, several times over: memory that grows does so from round to round."""
-    body = _body(f"{HELD_EVENTS} {HELD_GAP_SECONDS} ", stream=True)
+    body = build_body(f"{HELD_EVENTS} {HELD_GAP_SECONDS} ", stream=True)
     server.note("memory before MB", server.memory_bytes() / 1e6)
     for number in range(rounds):
         clients = [Client(server) for _ in range(HELD)]
@@ -339,12 +340,12 @@ async def _first_requests(server: Server, direct: Server) -> float:
     """What a first request with 1,000 tools that nobody has seen adds, in milliseconds."""
     added = []
     for number in range(5):
-        body = _body("Hi", stream=False, tools=1_000).replace(b"tool_", b"t%d_" % number)
+        body = build_body("Hi", stream=False, tools=1_000).replace(b"tool_", b"t%d_" % number)
         body = body.replace(b"t%d_search_t%d_regex" % (number, number), b"tool_search_tool_regex")
         times = []
         for one in (server, direct):
             client = Client(one)
-            await client.ask(_body("Hi", stream=False))
+            await client.ask(build_body("Hi", stream=False))
             times.append((await client.ask(body))[0])
             await client.close()
         added.append((times[0] - times[1]) * 1e3)
@@ -466,15 +467,15 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
     if context.invoked_subcommand:
         return
     with contextlib.ExitStack() as running:
-        port, at = _free_port(), _free_port()
+        port, at = find_free_port(), find_free_port()
         url = f"http://127.0.0.1:{port}"
         start = running.enter_context
-        upstream = start(_running("the upstream", _own("upstream", port), port))
+        upstream = start(start_server("the upstream", _own("upstream", port), port))
         direct = Server(DIRECT, upstream.port, upstream.path, None)
-        ours = start(_running(OURS, _own("gateway", at, url), at))
-        beside = _free_port()
+        ours = start(start_server(OURS, _own("gateway", at, url), at))
+        beside = find_free_port()
         relay = [sys.executable, "-m", "benchmarks.bare_relay", str(beside), str(port)]
-        bare = start(_running(BARE, relay, beside))
+        bare = start(start_server(BARE, relay, beside))
         searching = Server(SEARCHING, ours.port, ours.path, ours.process, 1_000)
         servers = [direct, bare, ours, searching]
         by_api = []
@@ -485,11 +486,11 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
                 by_api.append(one)
         if shutil.which(litellm):
             folder = start(tempfile.TemporaryDirectory())
-            other = _free_port()
+            other = find_free_port()
             config = _litellm_config(folder, url)
             command = [litellm, "--config", config, "--port", str(other), "--host", "127.0.0.1"]
             quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-            servers.append(start(_running(LITELLM, command, other, "/v1/through", **quiet)))
+            servers.append(start(start_server(LITELLM, command, other, "/v1/through", **quiet)))
         extra = asyncio.run(_measure(servers, by_api, rounds, count))
     table = _table(servers, by_api, extra, "python -m benchmarks.model_gateway")
     out.write_text(table, encoding="utf-8")

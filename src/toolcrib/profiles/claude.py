@@ -327,4 +327,7 @@ def _reference_blocks(block: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _mappings_or_empty(value: object) -> list[Mapping[str, Any]]:
     """Return the mappings in a list; empty if the value is not a list."""
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    # Python recognises a dictionary several times faster than another mapping.
+    return [item for item in value if isinstance(item, dict) or isinstance(item, Mapping)]  # noqa: SIM101

@@ -136,12 +136,16 @@ def _handler(model: ScriptedModel) -> type[BaseHTTPRequestHandler]:
             number = len(model.requests)
             if isinstance(turn, Failure):
                 self._send_json(turn.status, wire.render_error(turn.status, turn.message))
+            elif request.streams and request.path.endswith(":streamGenerateContent") and "alt=sse" not in self.path:
+                # Gemini answers with a JSON array, unless events are asked for.
+                events = b"".join(wire.render_events(turn, request.body, number)).split(b"\n\n")
+                self._send_json(200, [json.loads(event.removeprefix(b"data: ")) for event in events if event])
             elif request.streams:
                 self._send_events(wire.render_events(turn, request.body, number))
             else:
                 self._send_json(200, wire.render_response(turn, request.body, number))
 
-        def _send_json(self, status: int, body: dict[str, Any]) -> None:
+        def _send_json(self, status: int, body: dict[str, Any] | list[Any]) -> None:
             content = json.dumps(body, ensure_ascii=False).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -16,7 +16,7 @@ from starlette.types import Message, Receive, Scope, Send
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.sse import JsonArrayEncoder, format_event
 from toolcrib.gateway.llm.tools.exposure import ExposurePlan
 from toolcrib.gateway.llm.usage import BudgetExceeded
 from toolcrib.gateway.logs import request_id
@@ -55,6 +55,7 @@ _STATELESS_PATHS: Final = re.compile(
     r"/v1/(?:embeddings|completions|images/\w+|audio/\w+|moderations|rerank|score|tokenize|detokenize)/?"
     r"|/v1(?:beta|alpha)?/models(?:/[^/:]+)?(?::(?:countTokens|embedContent|batchEmbedContents))?"
 )
+_JSON_TYPE: Final = ("content-type", "application/json")
 _log = logging.getLogger(__name__)
 
 
@@ -85,6 +86,8 @@ class ResponseHeaders:
 
 def sanitize_header_value(text: str) -> str:
     """Return a text with `?` for each character that a header cannot contain."""
+    if text.isascii() and text.isprintable():
+        return text
     return "".join(char if " " <= char <= "~" else "?" for char in text)
 
 
@@ -153,12 +156,14 @@ class HttpExchange:
         # The number of models of an alias that have failed.
         self.failed_models = 0
         self.has_started = False
-        # The names of the tools in the request that was sent upstream last.
-        self.sent_tools: list[str] = []
+        # The `tools` of the request that was sent upstream last.
+        self.sent_tools: Any = None
         # The status of the response; 0 before it has started.
         self.status = 0
         # Sent whenever the stream was silent for `PING_SECONDS`, unless empty.
         self.ping = b""
+        # For a client that reads a stream as a JSON array in place of events.
+        self.array_encoder: JsonArrayEncoder | None = None
         self._send = send
         self._write_count = 0
         self._pending_writes = 0
@@ -190,11 +195,15 @@ class HttpExchange:
 
     async def start_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
         """Start a streamed response; the task of the request is cancelled if the client stalls."""
+        if self.array_encoder is not None:
+            headers = [*(header for header in headers if header[0] != "content-type"), _JSON_TYPE]
         await self._send_head(status, headers)
         self._schedule_check(0, asyncio.get_running_loop().time())
 
     async def write(self, chunk: bytes) -> None:
         """Send a chunk of a streamed response. Wait while the client does not read."""
+        if self.array_encoder is not None:
+            chunk = self.array_encoder.encode(chunk)
         self._write_count += 1
         self._pending_writes += 1
         await self._send({"type": "http.response.body", "body": chunk, "more_body": True})
@@ -205,7 +214,8 @@ class HttpExchange:
         self.ping = b""
         self._write_count += 1
         self._pending_writes += 1
-        await self._send({"type": "http.response.body", "body": b""})
+        end = b"" if self.array_encoder is None else self.array_encoder.finish()
+        await self._send({"type": "http.response.body", "body": end})
 
     def abandon(self, _: object = None) -> None:
         """Cancel the task of the request."""
@@ -329,7 +339,7 @@ class LlmEndpoint:
         body = serialize_json(self._render_error(error))
         if not exchange.has_started:
             # `request-id` is Anthropic's name; the middleware adds OpenAI's, `x-request-id`.
-            headers = [("content-type", "application/json"), ("request-id", request_id.get())]
+            headers = [_JSON_TYPE, ("request-id", request_id.get())]
             if isinstance(error, BudgetExceeded):
                 # Official clients would otherwise try again at once.
                 headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", "false")]

@@ -36,13 +36,7 @@ from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.tools.exposure import Exposure, ExposurePlan, find_cached_price
 from toolcrib.gateway.llm.tools.index_cache import ToolIndexCache
 from toolcrib.gateway.llm.tools.tool_index import Entries, ToolIndex
-from toolcrib.gateway.llm.tracing import (
-    RequestMeasurement,
-    build_turn_row,
-    describe_response,
-    list_tool_names,
-    trace_request,
-)
+from toolcrib.gateway.llm.tracing import RequestMeasurement, build_turn_row, describe_response, trace_request
 from toolcrib.gateway.llm.translation.replay import replay_unless_stream
 from toolcrib.gateway.llm.translation.response import (
     CHAT_TARGET,
@@ -330,7 +324,7 @@ class LlmGateway:
         if plan is not None:
             _log.info("%s: all tools sent, %s", request.upstream.name, plan.reason)
         self.report_request(headers)
-        request.exchange.sent_tools = list_tool_names(request.body.get("tools"))
+        request.exchange.sent_tools = request.body.get("tools")
         with self.measure_request(request, headers) as measurement:
             response = await self.send_request(request, request.exchange.body)
             usage = UsageReader()

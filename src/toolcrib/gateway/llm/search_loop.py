@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -21,7 +21,6 @@ from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
 from toolcrib.gateway.llm.tools.tool_index import ToolIndex
-from toolcrib.gateway.llm.tracing import list_tool_names
 from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.usage import parse_usage
 
@@ -136,7 +135,7 @@ def sum_usage(left: object, right: object) -> Any:
     Numbers are added and lists are joined. For any other value the right one is used, unless it is
     None.
     """
-    if isinstance(left, Mapping) and isinstance(right, Mapping):
+    if isinstance(left, dict) and isinstance(right, dict):
         return {key: sum_usage(left.get(key), right.get(key)) for key in {**left, **right}}
     if isinstance(left, list) and isinstance(right, list):
         return left + right
@@ -248,7 +247,7 @@ class _SearchLoop:
 
     async def _send_request(self) -> UpstreamResponse:
         body = self._rewriter.next_request()
-        self._exchange.sent_tools = list_tool_names(body.get("tools"))
+        self._exchange.sent_tools = body.get("tools")
         return await self._gateway.send_request(
             self._request,
             serialize_json(body),

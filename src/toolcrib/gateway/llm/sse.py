@@ -136,3 +136,23 @@ def format_event(name: str, data: bytes) -> bytes:
     """Return an event as bytes. The data must be a single line."""
     head = b"event: " + name.encode() + b"\n" if name else b""
     return head + b"data: " + data + b"\n\n"
+
+
+class JsonArrayEncoder:
+    """Converts the events of a stream to the elements of a JSON array."""
+
+    def __init__(self) -> None:
+        self._parser = SseParser()
+        self._separator = b"["
+
+    def encode(self, events: bytes) -> bytes:
+        """Return the elements of some events; comments, which keep a connection open, become white space."""
+        parts: list[bytes] = []
+        for event in self._parser.parse_chunk(events):
+            parts += (self._separator, event.data.encode())
+            self._separator = b",\r\n"
+        return b"".join(parts) or (b"\n" if events else b"")
+
+    def finish(self) -> bytes:
+        """Return the end of the array."""
+        return b"[]" if self._separator == b"[" else b"]"

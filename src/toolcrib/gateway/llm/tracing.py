@@ -94,13 +94,17 @@ class RequestMeasurement:
     started: float = field(default_factory=time.perf_counter)
 
 
-def list_tool_names(tools: object) -> list[str]:
-    """Return the names of tools in the format of any API; a tool of the provider has only a type."""
-    names = []
-    for tool in dicts_or_empty(tools):
-        name = tool.get("name") or dict_or_empty(tool.get("function")).get("name") or tool.get("type")
-        names.append(str(name))
-    return names
+def list_tools(tools: object) -> list[dict[str, Any]]:
+    """Return the tools of a request of any API, one by one; Gemini has several functions in one tool."""
+    return [
+        each for tool in dicts_or_empty(tools) for each in (dicts_or_empty(tool.get("functionDeclarations")) or [tool])
+    ]
+
+
+def _name_tool(tool: Mapping[str, Any]) -> str:
+    """Return the name of a tool; a tool of the provider has only a type, or is named by its only field."""
+    name = tool.get("name") or dict_or_empty(tool.get("function")).get("name") or tool.get("type")
+    return str(name or next(iter(tool), ""))
 
 
 def find_conversation(exchange: HttpExchange, body: Mapping[str, Any]) -> str:
@@ -138,13 +142,13 @@ def build_turn_row(
     principal, counts = exchange.principal, measurement.counts
     failed = bool(measurement.error) or exchange.status >= 400
     agent = exchange.get_header("user-agent").split(" ")[0].partition("/")[0]
-    sent = exchange.sent_tools
+    sent = list_tools(exchange.sent_tools)
     details: dict[str, Any] = {
         "treatment": headers.treatment,
         "status": exchange.status,
-        "tools_total": headers.tool_count or len(list_tool_names(body.get("tools"))),
+        "tools_total": headers.tool_count or len(list_tools(body.get("tools"))),
         "tools_count": len(sent),
-        "tools_sent": sent[:MAX_RECORDED_TOOLS],
+        "tools_sent": list(map(_name_tool, sent[:MAX_RECORDED_TOOLS])),
         "tools_found": measurement.found_tools[:MAX_RECORDED_TOOLS],
         "tokens_in": counts.input,
         "tokens_out": counts.output,

@@ -46,25 +46,28 @@ class TokenCounts(NamedTuple):
 def parse_usage(report: object) -> TokenCounts:
     """Return the tokens of a usage report of any API."""
     usage = dict_or_empty(report)
-
-    def get(*path: str) -> int:
-        value: Any = usage
-        for name in path:
-            value = dict_or_empty(value).get(name)
-        is_count = isinstance(value, int) and not isinstance(value, bool)
-        return max(0, min(value, MAX_TOKENS_PER_REQUEST)) if is_count else 0
-
+    if not usage:
+        return TokenCounts()
     if "promptTokenCount" in usage:
-        output = get("candidatesTokenCount") + get("thoughtsTokenCount")
-        return TokenCounts(get("promptTokenCount"), output, get("cachedContentTokenCount"))
+        output = _count(usage, "candidatesTokenCount") + _count(usage, "thoughtsTokenCount")
+        return TokenCounts(_count(usage, "promptTokenCount"), output, _count(usage, "cachedContentTokenCount"))
     if "prompt_tokens" in usage:
+        details = dict_or_empty(usage.get("prompt_tokens_details"))
         return TokenCounts(
-            get("prompt_tokens"), get("completion_tokens"), get("prompt_tokens_details", "cached_tokens")
+            _count(usage, "prompt_tokens"), _count(usage, "completion_tokens"), _count(details, "cached_tokens")
         )
     # Anthropic counts tokens that the cache has read or stored separately, OpenAI does not.
-    cached = get("cache_read_input_tokens")
-    total = get("input_tokens") + cached + get("cache_creation_input_tokens")
-    return TokenCounts(total, get("output_tokens"), cached or get("input_tokens_details", "cached_tokens"))
+    cached = _count(usage, "cache_read_input_tokens")
+    total = _count(usage, "input_tokens") + cached + _count(usage, "cache_creation_input_tokens")
+    details = dict_or_empty(usage.get("input_tokens_details"))
+    return TokenCounts(total, _count(usage, "output_tokens"), cached or _count(details, "cached_tokens"))
+
+
+def _count(usage: dict[str, Any], name: str) -> int:
+    value = usage.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return max(0, min(value, MAX_TOKENS_PER_REQUEST))
 
 
 class UsageReader:
@@ -100,9 +103,8 @@ class UsageReader:
         except RequestFailed:
             return
         for part in (body.get("message"), body.get("response"), body):
-            holder = dict_or_empty(part)
-            report = dict_or_empty(holder.get("usage") or holder.get("usageMetadata"))
-            self._report |= {name: value for name, value in report.items() if value is not None}
+            if isinstance(part, dict) and (report := dict_or_empty(part.get("usage") or part.get("usageMetadata"))):
+                self._report |= {name: value for name, value in report.items() if value is not None}
 
 
 class UsageStore(Protocol):
@@ -183,10 +185,12 @@ class UsageMeter:
                     self._add(row)
 
     def _add(self, usage: LlmUsage) -> None:
-        if (usage.day, usage.key, usage.model) not in self._unwritten and len(self._unwritten) >= MAX_UNWRITTEN_ROWS:
-            usage = replace(usage, model=_OTHER)
         place = (usage.day, usage.key, usage.model)
-        self._unwritten[place] = _sum_rows(self._unwritten.get(place, LlmUsage(*place)), usage)
+        if place not in self._unwritten and len(self._unwritten) >= MAX_UNWRITTEN_ROWS:
+            usage = replace(usage, model=_OTHER)
+            place = (usage.day, usage.key, usage.model)
+        before = self._unwritten.get(place)
+        self._unwritten[place] = usage if before is None else _sum_rows(before, usage)
 
     def _get_totals(self, key: str) -> KeyTotals:
         day = get_today()
@@ -220,6 +224,8 @@ def _sum_rows(left: LlmUsage, right: LlmUsage) -> LlmUsage:
 
 def _clean(name: str) -> str:
     """Return a name that is short and can be stored."""
+    if len(name) <= MAX_NAME_CHARS and name.isascii() and name.isprintable():
+        return name
     return name[:MAX_NAME_CHARS].encode("utf-8", "replace").decode().replace("\0", "?")
 
 

@@ -29,14 +29,20 @@ TOOL = types.Tool(
 
 
 @contextmanager
-def gemini_client(script: Script, **upstream: Any) -> Iterator[tuple[genai.Client, ScriptedModel]]:
+def gemini_gateway(script: Script, **upstream: Any) -> Iterator[tuple[str, ScriptedModel]]:
     with ScriptedModel(script) as model:
         one = LlmUpstreamConfig("google", api="gemini", url=model.url, key="own-key", **upstream)
         aliases = {"fast": (ModelTarget("google", "gemini-3-flash"),)}
         with running_llm_gateway(LlmGateway(LlmGatewayConfig((one,), aliases))) as served:
-            options = types.HttpOptions(base_url=served.url, retry_options=types.HttpRetryOptions(attempts=1))
-            yield genai.Client(api_key="theirs", http_options=options, vertexai=False), model
+            yield served.url, model
     assert all(request.headers["x-goog-api-key"] == "own-key" for request in model.requests)
+
+
+@contextmanager
+def gemini_client(script: Script, **upstream: Any) -> Iterator[tuple[genai.Client, ScriptedModel]]:
+    with gemini_gateway(script, **upstream) as (url, model):
+        options = types.HttpOptions(base_url=url, retry_options=types.HttpRetryOptions(attempts=1))
+        yield genai.Client(api_key="theirs", http_options=options, vertexai=False), model
 
 
 def generate(client: genai.Client, stream: bool, contents: Any, model: str = "gemini-3-pro") -> tuple[list[Any], Any]:
@@ -129,3 +135,47 @@ def test_definitions_are_sent_with_the_message_that_needs_them(stream: bool) -> 
     (declarations,) = (tool["functionDeclarations"] for tool in model.requests[0].body["tools"])
     stub = next(each for each in declarations if each["name"] == "send_email")
     assert "properties" not in stub["parameters_json_schema"] and "parameters" not in stub
+
+
+def declare_words() -> list[dict[str, Any]]:
+    """Return the functions as a client without an SDK sends them."""
+    words = [{"name": name, "description": about, "parameters": parameters(field)} for name, about, field in WORDS]
+    return [{"functionDeclarations": words}]
+
+
+@pytest.mark.parametrize("tool_search", ["on", "off"])
+def test_stream_without_events_is_a_json_array(tool_search: str) -> None:
+    turns = [Turn("One moment. ", ToolCall("search_tools", {"query": "electronic letter to somebody"}))]
+    script = [*turns[: tool_search == "on"], Turn("I have written to Ann.")]
+    with gemini_gateway(script, tool_search=tool_search, style="dispatch") as (url, model):
+        body = {"contents": [{"role": "user", "parts": [{"text": "Write to Ann"}]}], "tools": declare_words()}
+        reply = httpx2.post(f"{url}/v1beta/models/fast:streamGenerateContent?key=theirs", json=body)
+    assert reply.headers["content-type"] == "application/json"
+    parts = [part for chunk in reply.json() for part in chunk["candidates"][0]["content"]["parts"]]
+    assert "".join(part["text"] for part in parts).endswith("I have written to Ann.")
+    assert "functionCall" not in str(parts)
+    assert reply.json()[-1]["usageMetadata"]["candidatesTokenCount"] > 0
+    assert len(model.requests) == len(script)
+
+
+@both
+def test_failure_of_a_stream_without_events_is_readable(stream: bool) -> None:
+    turns = [Turn(ToolCall("search_tools", {"query": "electronic letter to somebody"}))]
+    script: list[Turn | Failure] = [*(turns if stream else []), Failure(400, "too long")]
+    with gemini_gateway(script, tool_search="on", style="dispatch") as (url, _):
+        body = {"contents": [{"role": "user", "parts": [{"text": "Write to Ann"}]}], "tools": declare_words()}
+        reply = httpx2.post(f"{url}/v1beta/models/fast:streamGenerateContent", json=body)
+    error = reply.json()[-1] if stream else reply.json()
+    assert error["error"]["message"] == "too long"
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_tokens_are_counted_as_the_model_would_be_sent_them(is_nested: bool) -> None:
+    contents = [{"role": "user", "parts": [{"text": "Write to Ann"}]}]
+    request = {"model": "models/fast", "contents": contents, "tools": declare_words()}
+    body = {"generateContentRequest": request} if is_nested else {"contents": contents, "tools": declare_words()}
+    counts = {}
+    for tool_search in ("on", "off"):
+        with gemini_gateway([], tool_search=tool_search, style="dispatch") as (url, _):
+            counts[tool_search] = httpx2.post(f"{url}/v1beta/models/fast:countTokens", json=body).json()["totalTokens"]
+    assert 0 < counts["on"] < counts["off"]

@@ -175,7 +175,7 @@ async def _get_transparent_index(gateway: LlmGateway, request: LlmRequest, entri
 
 
 def _has_deferral(entry: object) -> bool:
-    return isinstance(entry, Mapping) and "defer_loading" in entry
+    return isinstance(entry, dict) and "defer_loading" in entry
 
 
 def check_request(body: Mapping[str, Any], tools: MessagesTools, max_tools: int) -> None:
@@ -192,7 +192,7 @@ def drop_stale_references(body: Mapping[str, Any], tools: MessagesTools) -> dict
         return dict(body)
     messages = [
         {**message, "content": [_prune_references(block, known) for block in message["content"]]}
-        if isinstance(message, Mapping) and isinstance(message.get("content"), list)
+        if isinstance(message, dict) and isinstance(message.get("content"), list)
         else message
         for message in body["messages"]
     ]
@@ -212,7 +212,7 @@ def _find_problems(body: Mapping[str, Any], tools: MessagesTools, max_tools: int
 def _find_tool_problems(tools: MessagesTools, max_tools: int) -> Iterator[RequestRefusal]:
     names: list[str] = []
     for place, entry in enumerate(tools.entries):
-        if not isinstance(entry, Mapping):
+        if not isinstance(entry, dict):
             continue
         if is_search_tool(entry):
             variant = VARIANTS[str(entry["type"])]
@@ -271,11 +271,11 @@ def _is_continuation(messages: list[Any], pending: Collection[str]) -> bool:
     """
     if _block_ids(messages[-1:]).issuperset(pending):
         return True
-    content = messages[-1].get("content") if isinstance(messages[-1], Mapping) else None
+    content = messages[-1].get("content") if isinstance(messages[-1], dict) else None
     return (
         isinstance(content, list)
         and bool(content)
-        and all(isinstance(part, Mapping) and part.get("type") == "tool_result" for part in content)
+        and all(isinstance(part, dict) and part.get("type") == "tool_result" for part in content)
         and _block_ids(messages[-2:-1]).issuperset(pending)
     )
 
@@ -286,10 +286,10 @@ def _block_ids(messages: list[Any]) -> set[str]:
 
 def _prune_references(block: Any, known: set[str]) -> Any:
     """Return a block without its references to unknown tools."""
-    if not isinstance(block, Mapping):
+    if not isinstance(block, dict):
         return block
     content = block.get("content")
-    if is_search_result(block) and isinstance(content, Mapping):
+    if is_search_result(block) and isinstance(content, dict):
         references = _as_list(content.get("tool_references"))
         rest = [part for part in references if not _is_stale(part, known)]
         return {**block, "content": {**content, "tool_references": rest}}

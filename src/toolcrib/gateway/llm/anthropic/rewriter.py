@@ -153,7 +153,7 @@ class MessagesRewriter(RequestRewriter):
         merged = {
             key: value
             for report in reports
-            if isinstance(report, Mapping)
+            if isinstance(report, dict)
             for key, value in report.items()
             if value is not None
         }
@@ -302,7 +302,7 @@ def _append_to_history(history: list[Any], added: Sequence[Body]) -> list[Any]:
     if not added:
         return history
     last = history[-1] if history else None
-    if not isinstance(last, Mapping) or last.get("role") != "assistant":
+    if not isinstance(last, dict) or last.get("role") != "assistant":
         return [*history, *added]
     start = last.get("content")
     blocks = [{"type": "text", "text": start}] if isinstance(start, str) else start

@@ -134,7 +134,7 @@ class ServerSearchRewriter(MessagesRewriter):
         if not self.content:
             return messages
         last = messages[-1] if messages else None
-        if isinstance(last, Mapping) and last.get("role") == "assistant" and isinstance(last.get("content"), list):
+        if isinstance(last, dict) and last.get("role") == "assistant" and isinstance(last.get("content"), list):
             return [*messages[:-1], {**last, "content": [*last["content"], *self.content]}]
         return [*messages, {"role": "assistant", "content": self.content}]
 
@@ -185,11 +185,11 @@ def _count_breakpoints(body: Mapping[str, Any]) -> int:
 
     def count(value: object, depth: int) -> int:
         if isinstance(value, list):
-            return sum(count(item, depth) for item in value)
-        if not isinstance(value, Mapping) or depth > 3:
+            return sum([count(item, depth) for item in value])
+        if not isinstance(value, dict) or depth > 3:
             return 0
-        own = value.get("cache_control") is not None
-        return own + count(value.get("content"), depth + 1)
+        content = value.get("content")
+        return (value.get("cache_control") is not None) + (count(content, depth + 1) if content else 0)
 
     return (
         count(body.get("tools"), 3)

@@ -111,7 +111,7 @@ def parse_tools(body: Mapping[str, Any]) -> MessagesTools:
     deferred: dict[str, Entry] = {}
     deferred_members: list[str] = []
     for entry in entries:
-        if not isinstance(entry, Mapping):
+        if not isinstance(entry, dict):
             continue
         if is_search_tool(entry):
             search_names.add(str(entry.get("name")))
@@ -157,7 +157,7 @@ def parse_entry(entry: Entry) -> Tool:
     return Tool(
         name,
         description if isinstance(description, str) else "",
-        schema if isinstance(schema, Mapping) else None,
+        schema if isinstance(schema, dict) else None,
         policy="never" if entry.get("defer_loading") is False else "automatic",
     )
 
@@ -168,7 +168,7 @@ def list_mcp_members(toolset: Entry) -> list[McpMember]:
     configs = dict_or_empty(toolset.get("configs"))
     members: list[McpMember] = []
     for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, Mapping):
+        if not isinstance(entry, dict):
             continue
         own = configs.get(str(entry.get("name")))
         config = {**dict_or_empty(toolset.get("default_config")), **dict_or_empty(own)}
@@ -180,17 +180,19 @@ def list_mcp_members(toolset: Entry) -> list[McpMember]:
 
 def is_deferred_entry(entry: object) -> bool:
     """Return whether an entry is deferred; some proxies write that in a `custom` object."""
-    return isinstance(entry, Mapping) and (is_deferred(entry) or is_deferred(dict_or_empty(entry.get("custom"))))
+    if not isinstance(entry, dict):
+        return False
+    return is_deferred(entry) or ("custom" in entry and is_deferred(dict_or_empty(entry["custom"])))
 
 
 def strip_deferral(entry: Any) -> Any:
     """Return an entry without the fields of tool search."""
-    return _without_keys(entry, _SEARCH_KEYS) if isinstance(entry, Mapping) else entry
+    return _without_keys(entry, _SEARCH_KEYS) if isinstance(entry, dict) else entry
 
 
 def has_deferred_tools(entry: object) -> bool:
     """Return whether an entry is deferred, or is an MCP server with deferred tools."""
-    if not isinstance(entry, Mapping) or entry.get("type") != MCP_TOOLSET:
+    if not isinstance(entry, dict) or entry.get("type") != MCP_TOOLSET:
         return is_deferred_entry(entry)
     configs = dict_or_empty(entry.get("configs"))
     return any(is_deferred(dict_or_empty(config)) for config in (entry.get("default_config"), *configs.values()))
@@ -198,7 +200,7 @@ def has_deferred_tools(entry: object) -> bool:
 
 def _plain_entry(entry: Any, revealed: Collection[str]) -> Any:
     """Return an entry as an upstream without tool search takes it."""
-    if not isinstance(entry, Mapping):
+    if not isinstance(entry, dict):
         return entry
     if is_search_tool(entry):
         return _plain_search_tool(entry)
@@ -236,7 +238,7 @@ def _plain_mcp_toolset(entry: Entry, revealed: Collection[str]) -> dict[str, Any
     If the request does not list the tools of the server, no search finds them; all stay enabled.
     """
     configs = {
-        name: _without_keys(config, _SEARCH_KEYS) if isinstance(config, Mapping) else config
+        name: _without_keys(config, _SEARCH_KEYS) if isinstance(config, dict) else config
         for name, config in dict_or_empty(entry.get("configs")).items()
     }
     for member in list_mcp_members(entry):
@@ -246,14 +248,14 @@ def _plain_mcp_toolset(entry: Entry, revealed: Collection[str]) -> dict[str, Any
     plain = dict(entry)
     if configs:
         plain["configs"] = configs
-    if isinstance(entry.get("default_config"), Mapping):
+    if isinstance(entry.get("default_config"), dict):
         plain["default_config"] = _without_keys(entry["default_config"], _SEARCH_KEYS)
     return plain
 
 
 def _without_keys(entry: Entry, keys: Iterable[str]) -> Entry:
     custom = entry.get("custom")
-    if isinstance(custom, Mapping) and "defer_loading" in custom:
+    if isinstance(custom, dict) and "defer_loading" in custom:
         rest = {key: value for key, value in custom.items() if key != "defer_loading"}
         entry = {**entry, "custom": rest}
         if not rest:

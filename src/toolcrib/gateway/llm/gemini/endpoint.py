@@ -1,9 +1,10 @@
-"""`/v1beta/models/{model}:generateContent` and `:streamGenerateContent`; other paths are forwarded."""
+"""`/v1beta/models/{model}` with `:generateContent`, `:streamGenerateContent` and `:countTokens`; other paths are forwarded."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, unquote
@@ -17,8 +18,10 @@ from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, Treatme
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.gemini.rewriter import GeminiRewriter, list_declarations
 from toolcrib.gateway.llm.gemini.stream import GeminiStream
+from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.request import LlmRequest
-from toolcrib.gateway.llm.search_loop import answer_request
+from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
+from toolcrib.gateway.llm.sse import JsonArrayEncoder
 from toolcrib.gateway.llm.tools.exposure import Exposure
 from toolcrib.gateway.llm.tools.tool_index import (
     Entry,
@@ -31,7 +34,9 @@ from toolcrib.gateway.llm.tools.tool_index import (
 
 GENERATE: Final = "generateContent"
 STREAM: Final = "streamGenerateContent"
+COUNT: Final = "countTokens"
 
+_COUNTED_REQUEST: Final = "generateContentRequest"
 _MODEL_PATH: Final = re.compile(r"(/v1(?:beta|alpha)?/models/)([^/:]+):(\w+)")
 
 
@@ -46,25 +51,65 @@ async def handle_gemini(gateway: LlmGateway, exchange: HttpExchange) -> None:
     prefix, model, method = match.groups()
     exchange.model = exchange.model or unquote(model)
     route = gateway.upstreams.find_route("gemini", exchange.model, exchange.failed_models)
-    if route.model != unquote(model):
-        query = f"?{exchange.query}" if exchange.query else ""
-        exchange.replaced_target = f"{prefix}{quote(route.model, safe='')}:{method}{query}"
+    query = _select_events(exchange, method)
+    if route.model != unquote(model) or query != exchange.query:
+        exchange.replaced_target = f"{prefix}{quote(route.model, safe='')}:{method}{'?' if query else ''}{query}"
+    if method == COUNT:
+        await _count_tokens(gateway, exchange)
+        return
     if method not in (GENERATE, STREAM):
         check_profile_rights(exchange, route.upstream)
         await gateway.forward(exchange, route.upstream)
         return
     request = await gateway.read_request(exchange, "gemini")
-    index = await _get_index(gateway, request, method)
+    index = await _get_index(gateway, request)
     if index is None or index.plan.style == "all":
         treatment: Treatment = "native" if request.switch == "native" else "off"
         await gateway.forward_request(request, treatment, plan=index.plan if index else None)
         return
-    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    rewriter = await gateway.build_rewriter(
-        request, index, partial(GeminiRewriter, request.body, index, memory, rounds)
-    )
-    gateway.check_tools_size(request, rewriter.next_request)
+    rewriter = await _build_rewriter(gateway, request, index)
     await answer_request(gateway, request, rewriter, GeminiStream(rewriter))
+
+
+def _select_events(exchange: HttpExchange, method: str) -> str:
+    """Return the query that asks the upstream for events; a client that has not asked for them gets a JSON array."""
+    if method != STREAM or parse_qs(exchange.query).get("alt") == ["sse"]:
+        return exchange.query
+    exchange.array_encoder = JsonArrayEncoder()
+    kept = [parameter for parameter in exchange.query.split("&") if parameter and not parameter.startswith("alt=")]
+    return "&".join([*kept, "alt=sse"])
+
+
+async def _count_tokens(gateway: LlmGateway, exchange: HttpExchange) -> None:
+    """Count the tokens of the request that the model would be sent."""
+    counted = await gateway.read_request(exchange, "gemini")
+    # Vertex has the fields of the request next to each other, the Gemini API in an object.
+    inner = dict_or_empty(counted.body.get(_COUNTED_REQUEST))
+    request = replace(counted, body=inner or counted.body)
+    index = await _get_index(gateway, request)
+    if index is None or index.plan.style == "all":
+        if inner:
+            exchange.body = _wrap_counted(counted, inner)
+        await gateway.forward(exchange, counted.upstream)
+        return
+    rewriter = await _build_rewriter(gateway, request, index)
+    body = rewriter.next_request()
+    response = await gateway.send_request(request, _wrap_counted(counted, body) if inner else serialize_json(body))
+    headers = [*response.forwarded_headers(), *build_response_headers(request, rewriter).render()]
+    await exchange.send_response(response.status, headers, await response.read())
+
+
+def _wrap_counted(counted: LlmRequest, body: Mapping[str, Any]) -> bytes:
+    """Return the body that counts the tokens of a request for the model of the upstream."""
+    return serialize_json({**counted.body, _COUNTED_REQUEST: {**body, "model": f"models/{counted.model}"}})
+
+
+async def _build_rewriter(gateway: LlmGateway, request: LlmRequest, index: ToolIndex) -> GeminiRewriter:
+    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
+    build = partial(GeminiRewriter, request.body, index, memory, rounds)
+    rewriter = await gateway.build_rewriter(request, index, build)
+    gateway.check_tools_size(request, rewriter.next_request)
+    return rewriter
 
 
 def render_gemini_error(error: RequestFailed) -> dict[str, Any]:
@@ -94,7 +139,7 @@ def _choose_upstream(gateway: LlmGateway, exchange: HttpExchange) -> LlmUpstream
     return named or upstreams[0]
 
 
-async def _get_index(gateway: LlmGateway, request: LlmRequest, method: str) -> ToolIndex | None:
+async def _get_index(gateway: LlmGateway, request: LlmRequest) -> ToolIndex | None:
     """Return the index of a request, or None if it is forwarded."""
     body, declarations = request.body, list_declarations(request.body)
     calling = dict_or_empty(dict_or_empty(body.get("toolConfig")).get("functionCallingConfig"))
@@ -105,8 +150,6 @@ async def _get_index(gateway: LlmGateway, request: LlmRequest, method: str) -> T
         or dict_or_empty(body.get("generationConfig")).get("candidateCount") not in (None, 1)
         or not isinstance(body.get("contents"), list)
         or not request.is_well_formed("contents")
-        # Without `alt=sse` the stream is a JSON array.
-        or (method == STREAM and parse_qs(request.exchange.query).get("alt") != ["sse"])
     ):
         return None
     gateway.check_tool_count(request, len(declarations))

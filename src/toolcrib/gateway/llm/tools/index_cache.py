@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from toolcrib.gateway.llm.tools.tool_index import Entries
@@ -78,8 +78,9 @@ def _cache_key(entries: Entries, settings: tuple[Hashable, ...]) -> Hashable:
 
 
 def _entry_name(entry: object) -> str:
-    if not isinstance(entry, Mapping):
+    if not isinstance(entry, dict):
         return ""
-    function = entry.get("function")
-    inner = function.get("name") if isinstance(function, Mapping) else None
-    return str(entry.get("name", inner))
+    name = entry.get("name")
+    if name is None and isinstance(function := entry.get("function"), dict):
+        name = function.get("name")
+    return str(name)
