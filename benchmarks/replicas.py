@@ -116,20 +116,15 @@ async def measure_throughput(
     return Throughput(len(urls), store, calls, elapsed, cpu)
 
 
-async def measure_fault(cluster: Cluster, fault: str, cause: Any, excused: str = "") -> FaultResult:
+async def measure_fault(cluster: Cluster, fault: str, cause: Any) -> FaultResult:
     """Return what clients saw before, during and after a fault."""
     report = cluster.clients.start_report()
     report.fatal.clear()
     await cluster.wait_for_calls(100)
-    started = time.time()
     await cause()
     await cluster.wait_for_calls(100)
     lost = await cluster.list_lost()
     kinds = Counter(lost.values())
-    if excused:
-        late = [id for id in lost if cluster.is_excused(id, excused, started - 2)]
-        kinds["audit row of the last 2 s of the killed replica"] = len(late)
-        kinds["audit row"] -= len(late)
     acknowledged = f"{len(report.keys):,} keys, {len(report.approvals):,} approvals, {len(report.calls):,} calls"
     retried = Counter(text.partition(" {")[0] for _, text in report.retryable)
     names = ", ".join(f"{count} {what}" for what, count in kinds.items() if count > 0) or "nothing"
@@ -172,7 +167,7 @@ async def measure_faults(
             found.append(
                 await measure_fault(cluster, f"one replica cut from PostgreSQL for {away_seconds:g} s", cut_replica)
             )
-            found.append(await measure_fault(cluster, "kill -9 a replica", kill, replicas[0].url))
+            found.append(await measure_fault(cluster, "kill -9 a replica", kill))
     return found
 
 

@@ -20,6 +20,11 @@ from benchmarks.machine import describe_machine
 from benchmarks.mcp import MODERN, PAUSE_SECONDS, WARM, Peer, call, measure_best, measure_mean, ours
 from benchmarks.speed import cpu_seconds
 from tests.support.postgres import PostgresServer
+from toolcrib.config.settings import GatewayConfig
+from toolcrib.gateway.audit import AuditLog
+from toolcrib.gateway.auth import Principal
+from toolcrib.gateway.keys import KeyRing
+from toolcrib.hub.hub import Hub
 from toolcrib.storage import open_store
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.store import Store
@@ -115,6 +120,43 @@ def render_batches(figures: dict[str, dict[int, float]]) -> list[str]:
     ]
 
 
+def measure_journal(calls: int = 5_000) -> dict[str, float]:
+    """Return the CPU seconds of recording one call, without and with a journal."""
+    row = AuditRow("call", at=1.0, key="key", client="client", session="s" * 32, server="echo", tool="echo___echo_1")
+    figures = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        for name, folder in (("without a journal", None), ("with a journal", Path(temporary))):
+            with closing(open_store("sqlite://", folder)) as store:
+                hub = Hub(GatewayConfig(), store)
+                audit, keys = AuditLog(hub), KeyRing(hub)
+                principal = Principal("key", None, "a" * 64)
+                before = time.process_time()
+                for number in range(calls):
+                    keys.count_use(principal)
+                    hub.record_call("echo___echo_1", True, 0.01)
+                    audit.record(row)
+                    if number % 100 == 99:
+                        audit.flush()
+                        keys.flush()
+                        hub.flush()
+                figures[name] = (time.process_time() - before) / calls
+    return figures
+
+
+def render_journal(figures: dict[str, float]) -> list[str]:
+    """Return the cost of the journal as Markdown."""
+    lines = [
+        "## The journal",
+        "",
+        "CPU microseconds to record a call in the audit log, the usage totals and the use of its key, and to write batches "
+        "of 100 calls to a store in memory.",
+        "",
+        "| | a call |",
+        "|---|--:|",
+    ]
+    return lines + [f"| {name} | {1e6 * seconds:.1f} |" for name, seconds in figures.items()]
+
+
 def render(figures: dict[str, float], server: float, calls: int, rounds: int) -> str:
     """Return the figures as Markdown."""
     lines = [
@@ -130,7 +172,7 @@ def render(figures: dict[str, float], server: float, calls: int, rounds: int) ->
     for name, seconds in figures.items():
         own = f"{1000 * server:.3f}" if name == "PostgreSQL" else "–"
         lines.append(f"| {name} | {1000 * seconds:.3f} | {seconds / figures['memory']:.3f} | {own} |")
-    lines += ["", *render_batches(measure_batches())]
+    lines += ["", *render_batches(measure_batches()), "", *render_journal(measure_journal())]
     return "\n".join([*lines, "", f"{', '.join(describe_machine().values())}, {os.cpu_count()} cores.", ""])
 
 

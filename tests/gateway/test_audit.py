@@ -20,6 +20,7 @@ from toolcrib.gateway.time_series import OTHER_CLIENTS, SeriesCounter, build_poi
 from toolcrib.hub.hub import Hub
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.storage.audit import AuditFilter, AuditRow
+from toolcrib.storage.journal import JournalMark
 from toolcrib.storage.sqlite.database import SqliteDatabase
 from toolcrib.storage.store import Store
 from toolcrib.storage.time_series import SeriesAmount
@@ -31,11 +32,16 @@ class FailingStore(Store):
     is_full = False
 
     def append_audit(
-        self, rows: Sequence[AuditRow], *, durable: bool = False, series: Sequence[SeriesAmount] = ()
+        self,
+        rows: Sequence[AuditRow],
+        *,
+        durable: bool = False,
+        series: Sequence[SeriesAmount] = (),
+        mark: JournalMark | None = None,
     ) -> None:
         if self.is_full:
             raise InvalidStore("the disk is full")
-        super().append_audit(rows, durable=durable, series=series)
+        super().append_audit(rows, durable=durable, series=series, mark=mark)
 
 
 def open_hub(path: Path | None = None, **settings: Any) -> Hub:

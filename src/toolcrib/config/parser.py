@@ -55,6 +55,7 @@ KNOWN_KEYS = (
     "models",
     "modelGateway",
     "store",
+    "journal",
     "tokenKeys",
     "auth",
     "safety",
@@ -261,7 +262,7 @@ def _read_safety(section: ConfigSection) -> SafetyConfig:
 
 
 def _read_store(root: ConfigSection) -> dict[str, Any]:
-    members = {key: value for key, value in root.members.items() if key in ("store", "tokenKeys")}
+    members = {key: value for key, value in root.members.items() if key in ("store", "journal", "tokenKeys")}
     settings = ConfigSection((), members, root.environment).read_settings(GatewayConfig)
     if "store" in settings:
         try:

@@ -427,6 +427,11 @@ class GatewayConfig:
     store: str = setting(
         "sqlite:///toolcrib.db", "The URL of the database: `sqlite:///…` or `postgresql://…`.", secret=True
     )
+    journal: str = setting(
+        "",
+        "The folder in which a gateway keeps what it has recorded until it is in the database, so that a killed gateway "
+        "loses nothing. Without it, next to the SQLite file or this file.",
+    )
     token_keys: tuple[str, ...] = setting(
         (),
         "Keys that encrypt the OAuth tokens of servers in the store. The first encrypts, all decrypt. Without keys, "

@@ -9,6 +9,7 @@ from toolcrib.config.settings import GatewayConfig
 from toolcrib.files.store_url import is_postgres_url
 
 _SQLITE_PREFIX: Final = "sqlite:///"
+_JOURNAL_SUFFIX: Final = ".journal"
 _LOGS_SUFFIX: Final = ".logs"
 _TOKENS_SUFFIX: Final = ".tokens"
 
@@ -32,6 +33,22 @@ def resolve_token_folder(config: GatewayConfig) -> Path | None:
     if is_postgres_url(config.store):
         return None
     return config.path.resolve().parent / f"toolcrib{_TOKENS_SUFFIX}" if config.path else None
+
+
+def resolve_journal_folder(config: GatewayConfig) -> Path | None:
+    """Return the folder of journals: the configured one, or next to the store file or the configuration file.
+
+    None if the store is in memory, or if the configuration has no file.
+    """
+    if config.journal:
+        folder = Path(config.journal).expanduser()
+        return config.path.resolve().parent / folder if config.path else folder
+    path = sqlite_path(resolve_store_url(config))
+    if path is not None:
+        return path.with_suffix(_JOURNAL_SUFFIX)
+    if not is_postgres_url(config.store) or config.path is None:
+        return None
+    return config.path.resolve().parent / f"toolcrib{_JOURNAL_SUFFIX}"
 
 
 def resolve_log_folder(config: GatewayConfig) -> Path | None:

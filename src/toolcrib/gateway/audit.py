@@ -1,7 +1,7 @@
 """The audit log of a running gateway.
 
-Rows of requests are buffered and written in batches by a background task. Rows of changes, such as
-an approval, are written before the change is acknowledged.
+Rows of requests are appended to a journal before the response is sent, and written to the store in batches
+by a background task. Rows of changes, such as an approval, are written before the change is acknowledged.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from threading import Lock
@@ -26,6 +26,7 @@ from toolcrib.gateway.secrets import collect_config_secrets
 from toolcrib.gateway.time_series import SeriesCounter
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
+from toolcrib.storage.journal import JournalMark
 
 FLUSH_SECONDS: Final = 0.5
 # While the store cannot be written, older rows than these are lost.
@@ -43,6 +44,9 @@ STANDARD_OUTPUT: Final = "-"
 _NOTICE: Final = "audit"
 _log = logging.getLogger(__name__)
 
+CompleteRow = Callable[[AuditRow], AuditRow]
+_BufferedRow = tuple[AuditRow, CompleteRow | None]
+
 
 class AuditLog:
     """Records what clients and operators do, in the store and optionally in a file. Thread-safe."""
@@ -50,7 +54,8 @@ class AuditLog:
     def __init__(self, hub: Hub, *, standard_output: IO[str] | None = None) -> None:
         self._hub = hub
         self._standard_output = standard_output or sys.stdout
-        self._rows: deque[AuditRow] = deque()
+        self._rows: deque[_BufferedRow] = deque()
+        self._journal = hub.store.open_journal("audit")
         self._lost_rows = 0
         self._lock = Lock()
         # Held while rows are written, so that their order is the order in which they were recorded.
@@ -74,10 +79,15 @@ class AuditLog:
         own = found.record_content if found else None
         return self.settings.record_content if own is None else own
 
-    def record(self, row: AuditRow) -> None:
-        """Buffer a row; the background task writes it."""
+    def record(self, row: AuditRow, complete: CompleteRow | None = None) -> None:
+        """Buffer a row; the background task writes it. A row that was recorded survives a kill of this process.
+
+        `complete` adds what takes long to compute, before the row is written.
+        """
+        clean = self._clean(row if row.at else replace(row, at=time.time()))
         with self._lock:
-            self._rows.append(row if row.at else replace(row, at=time.time()))
+            self._journal.append(clean.to_json())
+            self._rows.append((clean, complete))
             if len(self._rows) > MAX_UNWRITTEN_ROWS:
                 self._rows.popleft()
                 self._lost_rows += 1
@@ -98,23 +108,35 @@ class AuditLog:
             except ToolcribError as error:
                 errors.append(error)
         with self._write_lock:
+            self._hub.store.recover_lines(self._journal, self._write_lines)
             with self._lock:
                 rows, self._rows = list(self._rows), deque()
+                taken = self._journal.take()
             for start in range(0, len(rows), MAX_BATCH_ROWS):
-                batch = [self._clean(row) for row in rows[start : start + MAX_BATCH_ROWS]]
-                for row in batch:
-                    self._series.add_row(row)
+                batch = [complete(row) if complete else row for row, complete in rows[start : start + MAX_BATCH_ROWS]]
+                remaining = len(rows) - start - len(batch)
+                mark = taken._replace(position=taken.position - remaining) if taken else None
                 try:
-                    self._hub.store.append_audit(batch, series=self._series.take_amounts())
+                    self._write_batch(batch, mark)
                 except ToolcribError:
                     self._keep_for_retry(rows[start:])
                     raise
-                self._rows_since_prune += len(batch)
-                self._report_lost_rows()
-                self._export(batch)
+                self._journal.finish(mark)
             self._prune()
         if errors:
             raise errors[0]
+
+    def _write_batch(self, batch: Sequence[AuditRow], mark: JournalMark | None) -> None:
+        for row in batch:
+            self._series.add_row(row)
+        self._hub.store.append_audit(batch, series=self._series.take_amounts(), mark=mark)
+        self._rows_since_prune += len(batch)
+        self._report_lost_rows()
+        self._export(batch)
+
+    def _write_lines(self, lines: Sequence[Any], mark: JournalMark) -> None:
+        """Write the rows that a process had recorded when it was killed."""
+        self._write_batch([AuditRow(**line) for line in lines], mark)
 
     async def run(self) -> None:
         """Write buffered rows regularly until cancelled; then write the rest."""
@@ -139,7 +161,7 @@ class AuditLog:
         self._written.set()
         self._written = anyio.Event()
 
-    def _keep_for_retry(self, rows: list[AuditRow]) -> None:
+    def _keep_for_retry(self, rows: list[_BufferedRow]) -> None:
         """Put rows that could not be written back at the front of the buffer."""
         with self._lock:
             self._rows.extendleft(reversed(rows))
@@ -154,7 +176,7 @@ class AuditLog:
             self._hub.notices[_NOTICE] = f"{self._lost_rows:,} audit rows are lost: the store could not be written"
             _log.error("%s", self._hub.notices[_NOTICE])
 
-    def _export(self, rows: list[AuditRow]) -> None:
+    def _export(self, rows: Sequence[AuditRow]) -> None:
         """Append rows to the configured file as lines of JSON.
 
         The file is opened for each batch, so that it can be rotated. Exported rows have no id.

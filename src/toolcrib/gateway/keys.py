@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
@@ -16,6 +17,7 @@ from toolcrib.gateway.auth import Principal, check_bind_address
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.access import UNLIMITED, KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.changes import Change
+from toolcrib.storage.journal import JournalMark
 
 MAX_KEY_NAME_CHARS: Final = 80
 _PREFIX: Final = "toolcrib_"
@@ -39,6 +41,7 @@ class KeyRing:
         self._lock = Lock()
         self._stored: tuple[StoredKey, ...] = tuple(hub.store.list_keys())
         self._merged: tuple[tuple[ApiKey, ...], tuple[StoredKey, ...], tuple[ApiKey, ...]] = ((), (), ())
+        self._journal = hub.store.open_journal("keys")
         self._uses: dict[str, tuple[int, float]] = {}
         hub.on_changes.append(self._apply_changes)
 
@@ -62,18 +65,22 @@ class KeyRing:
     def count_use(self, principal: Principal) -> None:
         """Count a request with a key."""
         if principal.key_hash:
+            now = time.time()
             with self._lock:
+                self._journal.append([principal.key_hash, now])
                 count, _ = self._uses.get(principal.key_hash, (0, 0.0))
-                self._uses[principal.key_hash] = (count + 1, time.time())
+                self._uses[principal.key_hash] = (count + 1, now)
 
     def flush(self) -> None:
         """Write the use of keys."""
+        self._hub.store.recover_lines(self._journal, self._write_lines)
         with self._lock:
             uses, self._uses = self._uses, {}
+            mark = self._journal.take()
         if not uses:
             return
         try:
-            self._hub.store.add_key_usage([KeyUsage(hash, *use) for hash, use in uses.items()])
+            self._hub.store.add_key_usage([KeyUsage(hash, *use) for hash, use in uses.items()], mark)
         except InvalidStore:
             # Write it at the next flush.
             with self._lock:
@@ -81,6 +88,13 @@ class KeyRing:
                     newer, newest = self._uses.get(hash, (0, last_used))
                     self._uses[hash] = (count + newer, newest)
             raise
+        self._journal.finish(mark)
+
+    def _write_lines(self, lines: Sequence[Any], mark: JournalMark) -> None:
+        """Write the use of keys that a process had counted when it was killed."""
+        counts = Counter(hash for hash, _ in lines)
+        last_used = dict(lines)
+        self._hub.store.add_key_usage([KeyUsage(hash, count, last_used[hash]) for hash, count in counts.items()], mark)
 
     def _apply_changes(self, changes: Sequence[Change]) -> None:
         """Read keys that other processes have created or revoked."""

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import astuple, replace
 from threading import RLock
 from typing import Any, Final
 
@@ -40,6 +40,7 @@ from toolcrib.search.lexical.fields import TOOL_FIELDS
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage.changes import Change, RecordedChange
+from toolcrib.storage.journal import JournalMark
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.pins import MAX_PINS_PER_SERVER, PinSummary
 from toolcrib.storage.store import Store
@@ -79,6 +80,8 @@ class Hub:
         self._rankers = {**rankers, EXPRESSION_MODE: LexicalRanker(field_config=PUBLIC_NAME_FIELDS)}
         self._engine = SearchEngine(Catalog(), self._rankers)
         self._views: dict[str, AccessView] = {}
+        # Holds the buffered calls and counters too, until they are in the store.
+        self._journal = store.open_journal("calls")
         self._calls: dict[str, ToolUsageTotal] = {}
         self._stats: dict[str, int] = {}
         self._stored_stats: dict[str, int] = {}
@@ -201,20 +204,24 @@ class Hub:
 
     def record_call(self, tool_id: str, succeeded: bool, seconds: float) -> None:
         """Record a tool call for the usage statistics."""
-        self._add_calls({tool_id: ToolUsageTotal(1, int(not succeeded), time.time(), seconds)})
-
-    def _add_calls(self, calls: Mapping[str, ToolUsageTotal]) -> None:
+        usage = ToolUsageTotal(1, int(not succeeded), time.time(), seconds)
         with self._lock:
-            for id, usage in calls.items():
-                known = self._calls.get(id)
-                if known is not None or len(self._calls) < MAX_UNWRITTEN_TOOLS:
-                    self._calls[id] = usage if known is None else known + usage
+            self._journal.append([{tool_id: astuple(usage)}, {}])
+            self._buffer_amounts({tool_id: usage}, {})
 
     def add_counts(self, **amounts: int) -> None:
         """Add amounts to counters."""
         with self._lock:
-            for name, amount in amounts.items():
-                self._stats[name] = self._stats.get(name, 0) + amount
+            self._journal.append([{}, amounts])
+            self._buffer_amounts({}, amounts)
+
+    def _buffer_amounts(self, calls: Mapping[str, ToolUsageTotal], amounts: Mapping[str, int]) -> None:
+        for id, usage in calls.items():
+            known = self._calls.get(id)
+            if known is not None or len(self._calls) < MAX_UNWRITTEN_TOOLS:
+                self._calls[id] = usage if known is None else known + usage
+        for name, amount in amounts.items():
+            self._stats[name] = self._stats.get(name, 0) + amount
 
     def get_stats(self) -> dict[str, int]:
         """Return all counters, including amounts that are not yet written.
@@ -230,21 +237,35 @@ class Hub:
 
     @property
     def has_unwritten(self) -> bool:
-        """Whether calls or counters wait for `flush`."""
-        return bool(self._calls or self._stats)
+        """Whether calls or counters wait for `flush`, of this process or of one that was killed."""
+        return bool(self._calls or self._stats or not self._journal.is_recovered)
 
     def flush(self) -> None:
         """Write buffered calls and counters to the store."""
+        self.store.recover_lines(self._journal, self._write_lines)
         with self._lock:
             calls, self._calls = self._calls, {}
             stats, self._stats = self._stats, {}
+            mark = self._journal.take()
         try:
-            self.store.add_calls(calls, stats)
+            self.store.add_calls(calls, stats, mark)
         except InvalidStore:
             # Write them at the next flush.
-            self._add_calls(calls)
-            self.add_counts(**stats)
+            with self._lock:
+                self._buffer_amounts(calls, stats)
             raise
+        self._journal.finish(mark)
+
+    def _write_lines(self, lines: Sequence[Any], mark: JournalMark) -> None:
+        """Write the calls and counters of a process that was killed."""
+        calls: dict[str, ToolUsageTotal] = {}
+        amounts: Counter[str] = Counter()
+        for usages, counts in lines:
+            for id, fields in usages.items():
+                usage = ToolUsageTotal(*fields)
+                calls[id] = calls[id] + usage if id in calls else usage
+            amounts.update(counts)
+        self.store.add_calls(calls, amounts, mark)
 
     def close(self) -> None:
         """Flush and close the store."""

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import Final, NamedTuple
 
 from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
-from toolcrib.config.store_paths import resolve_store_url, sqlite_path
+from toolcrib.config.store_paths import resolve_journal_folder, resolve_store_url, sqlite_path
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.embedders.openai import OpenAIEmbedder
@@ -35,7 +35,7 @@ _log = logging.getLogger(__name__)
 def open_hub(config: GatewayConfig) -> Hub:
     """Open the store of a configuration and return a hub over it."""
     url = resolve_store_url(config)
-    store = open_store(url)
+    store = open_store(url, resolve_journal_folder(config))
     return Hub(config, store, _build_rankers(config.embedding, url, store))
 
 

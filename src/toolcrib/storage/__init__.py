@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib import import_module
+from pathlib import Path
 
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.store_url import is_postgres_url, path_from_url
@@ -11,19 +12,19 @@ from toolcrib.storage.sqlite.database import SqliteDatabase
 from toolcrib.storage.store import Store
 
 
-def open_store(url: str) -> Store:
-    """Open the store at a URL.
+def open_store(url: str, journal_folder: Path | None = None) -> Store:
+    """Open the store at a URL. Journals need a folder.
 
     `sqlite:///toolcrib.db` is a relative path, `sqlite:////var/toolcrib.db` an absolute one, and
     `sqlite://` a store in memory. `postgresql://user@host/database` needs `toolcrib[postgres]`.
     """
     if is_postgres_url(url):
-        return Store(_open_postgres(url))
+        return Store(_open_postgres(url), journal_folder)
     try:
         path = path_from_url(url)
     except InvalidConfig as error:
         raise InvalidConfig(f"store: {error}") from None
-    return Store(SqliteDatabase(path))
+    return Store(SqliteDatabase(path), journal_folder)
 
 
 def _open_postgres(url: str) -> SqlDatabase:

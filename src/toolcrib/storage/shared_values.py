@@ -1,7 +1,7 @@
 """Values with an expiry that the replicas of a gateway share, and their table in a store.
 
-Client sessions, hidden parts of conversations, approvals in flight, browser logins and leases are such
-values. Losing one costs a new handshake, search, question or login, never an approval or a key.
+Client sessions, hidden parts of conversations, approvals in flight, browser logins, leases and positions in
+journals are such values. Losing one costs a new handshake, search, question or login, never an approval or a key.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 
 from toolcrib.storage.sql_database import SqlConnection
 
-ValueKind = Literal["session", "conversation", "response", "approval", "login", "lease", "message", "quota"]
+ValueKind = Literal["session", "conversation", "response", "approval", "login", "lease", "message", "quota", "journal"]
 
 # Over this number per kind, the values that expire first are deleted.
 MAX_SHARED_VALUES: Final = 200_000
@@ -71,6 +71,11 @@ def take_value(connection: SqlConnection, kind: ValueKind, key: str, now: float)
     found = read_values(connection, kind, [key], now)
     deleted = connection.execute("DELETE FROM shared_values WHERE kind = ? AND key = ?", (kind, key)).rowcount
     return found.get(key) if deleted else None
+
+
+def delete_values(connection: SqlConnection, kind: ValueKind, keys: Iterable[str]) -> None:
+    """Delete the values of some keys."""
+    connection.executemany("DELETE FROM shared_values WHERE kind = ? AND key = ?", [(kind, key) for key in keys])
 
 
 def take_lease(connection: SqlConnection, name: str, holder: str, now: float, seconds: float) -> str:

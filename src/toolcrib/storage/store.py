@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from toolcrib.errors import InvalidStore
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import (
     access,
     audit,
     changes,
     definitions,
+    journal,
     llm_usage,
     manifests,
     oauth_tokens,
@@ -26,6 +30,7 @@ from toolcrib.storage.access import KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.changes import Change, RecordedChange
 from toolcrib.storage.definitions import DefinitionVersion, SavedQuery, StoredRequests
+from toolcrib.storage.journal import ApplyLines, Journal, JournalKind, JournalMark
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.pins import PinSummary
@@ -50,8 +55,10 @@ class Store:
     after a fork, not before.
     """
 
-    def __init__(self, database: SqlDatabase) -> None:
+    def __init__(self, database: SqlDatabase, journal_folder: Path | None = None) -> None:
         self._database = database
+        self._journal_folder = journal_folder
+        self._journals: list[Journal] = []
         self._calls_since_prune = PRUNE_INTERVAL
         self._vectors_since_prune = VECTOR_PRUNE_INTERVAL
         self._values_since_prune = shared_values.PRUNE_WRITES
@@ -73,6 +80,25 @@ class Store:
     def publish(self, message: str) -> None:
         """Send a message to all listeners, also of other replicas."""
         self._database.write(lambda connection: None, notify=message)
+
+    def open_journal(self, kind: JournalKind) -> Journal:
+        """Return a journal, which keeps what is recorded until it is written if this process is killed."""
+        opened = Journal(self._journal_folder, kind)
+        self._journals.append(opened)
+        return opened
+
+    def recover_lines(self, own: Journal, apply: ApplyLines) -> None:
+        """Write, once, what processes of this machine had recorded in a journal of the same kind when they were killed."""
+        if own.is_recovered:
+            return
+        for abandoned in own.list_abandoned():
+            position = self.get_values("journal", [abandoned.key], time.time()).get(abandoned.key, "0")
+            for lines, mark in abandoned.iter_batches(int(position)):
+                apply(lines, mark)
+            for path in abandoned.list_files():
+                path.unlink()
+            self.take_value("journal", abandoned.key, time.time())
+        own.is_recovered = True
 
     def get_manifest(self, server: str) -> ServerManifest | None:
         """Return a server's manifest."""
@@ -202,21 +228,27 @@ class Store:
         """Return the changes of servers, keys and profiles after a number, the oldest first."""
         return self._database.run(lambda connection: changes.read_changes(connection, after))
 
-    def add_calls(self, totals: Mapping[str, ToolUsageTotal], amounts: Mapping[str, int] | None = None) -> None:
+    def add_calls(
+        self,
+        totals: Mapping[str, ToolUsageTotal],
+        amounts: Mapping[str, int] | None = None,
+        mark: JournalMark | None = None,
+    ) -> None:
         """Add tool calls to the usage totals, by tool id, and in the same transaction amounts to counters."""
-        if not totals:
-            return self.add_stats(amounts or {})
+        if not totals and not amounts:
+            return
         self._calls_since_prune += sum(total.calls for total in totals.values())
         prune = self._calls_since_prune > PRUNE_INTERVAL
 
         def write(connection: SqlConnection) -> None:
-            tool_usage.add_calls(connection, totals)
+            if totals:
+                tool_usage.add_calls(connection, totals)
             if amounts:
                 tool_usage.add_amounts(connection, amounts)
             if prune:
                 tool_usage.prune_calls(connection)
 
-        self._database.write(write)
+        self._record(write, mark)
         if prune:
             self._calls_since_prune = 0
 
@@ -226,17 +258,16 @@ class Store:
 
     def add_stats(self, amounts: Mapping[str, int]) -> None:
         """Add amounts to counters; a new counter starts at zero, and is ignored if there are too many."""
-        if amounts:
-            self._database.write(lambda connection: tool_usage.add_amounts(connection, amounts))
+        self.add_calls({}, amounts)
 
     def get_stats(self) -> dict[str, int]:
         """Return all counters by name."""
         return self._database.run(tool_usage.read_amounts)
 
-    def add_llm_usage(self, rows: Iterable[LlmUsage]) -> None:
+    def add_llm_usage(self, rows: Iterable[LlmUsage], mark: JournalMark | None = None) -> None:
         """Add requests and tokens to the rows of their day, key and model."""
         rows = list(rows)
-        self._database.write(lambda connection: llm_usage.add_usage(connection, rows))
+        self._record(lambda connection: llm_usage.add_usage(connection, rows), mark)
 
     def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
         """Return the usage from a day on, sorted by day, key and model."""
@@ -255,7 +286,12 @@ class Store:
         return self._database.run(results.count_results)
 
     def append_audit(
-        self, rows: Sequence[AuditRow], *, durable: bool = False, series: Sequence[SeriesAmount] = ()
+        self,
+        rows: Sequence[AuditRow],
+        *,
+        durable: bool = False,
+        series: Sequence[SeriesAmount] = (),
+        mark: JournalMark | None = None,
     ) -> None:
         """Append rows to the audit log, and in the same transaction add amounts to the time series.
 
@@ -268,7 +304,7 @@ class Store:
                 time_series.add_amounts(connection, series)
 
         # With the lock, ids are committed in order, so that a reader that follows the log misses no row.
-        self._database.write(write, durable=durable, lock="audit")
+        self._record(write, mark, durable=durable, lock="audit")
 
     def list_audit(self, where: AuditFilter, limit: int) -> list[AuditRow]:
         """Return audit rows: the newest first, or with `where.after` the oldest after that id first."""
@@ -323,9 +359,9 @@ class Store:
 
         return self._change(write, lock="keys")
 
-    def add_key_usage(self, usage: Sequence[KeyUsage]) -> None:
+    def add_key_usage(self, usage: Sequence[KeyUsage], mark: JournalMark | None = None) -> None:
         """Add requests to the usage of API keys."""
-        self._database.write(lambda connection: access.add_key_usage(connection, usage))
+        self._record(lambda connection: access.add_key_usage(connection, usage), mark)
 
     def get_key_usage(self) -> dict[str, KeyUsage]:
         """Return the usage of API keys, by hash."""
@@ -433,8 +469,26 @@ class Store:
         self._database.write(lambda connection: shared_values.release_lease(connection, name, holder))
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store. Journals with lines that could not be written stay for the next process."""
+        finished = [mark.key for opened in self._journals if (mark := opened.close())]
+        if finished:
+            with suppress(InvalidStore):
+                self._database.write(lambda connection: shared_values.delete_values(connection, "journal", finished))
         self._database.close()
+
+    def _record(
+        self, write: Callable[[SqlConnection], None], mark: JournalMark | None, *, durable: bool = False, lock: str = ""
+    ) -> None:
+        """Write what was recorded, and in the same transaction its position in a journal."""
+
+        def write_marked(connection: SqlConnection) -> None:
+            write(connection)
+            if mark:
+                expires_at = time.time() + journal.KEEP_MARKS_SECONDS
+                value = SharedValue("journal", mark.key, str(mark.position), expires_at)
+                shared_values.write_values(connection, [value])
+
+        self._database.write(write_marked, durable=durable, lock=lock)
 
     def _change(self, write: Callable[[SqlConnection], T], lock: str) -> T:
         """Write something that running gateways read again."""

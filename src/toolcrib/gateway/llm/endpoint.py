@@ -164,6 +164,8 @@ class HttpExchange:
         self.ping = b""
         # For a client that reads a stream as a JSON array in place of events.
         self.array_encoder: JsonArrayEncoder | None = None
+        # Records the request. Called before the end of the response is sent, so that no finished request is lost.
+        self.on_end: Callable[[], None] | None = None
         self._send = send
         self._write_count = 0
         self._pending_writes = 0
@@ -191,6 +193,7 @@ class HttpExchange:
     async def send_response(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> None:
         """Send a complete response."""
         await self._send_head(status, [*headers, ("content-length", str(len(body)))])
+        self.record_end()
         await self._send({"type": "http.response.body", "body": body})
 
     async def start_response(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
@@ -211,11 +214,18 @@ class HttpExchange:
 
     async def end_response(self) -> None:
         """End a streamed response."""
+        self.record_end()
         self.ping = b""
         self._write_count += 1
         self._pending_writes += 1
         end = b"" if self.array_encoder is None else self.array_encoder.finish()
         await self._send({"type": "http.response.body", "body": end})
+
+    def record_end(self) -> None:
+        """Call `on_end`, once."""
+        on_end, self.on_end = self.on_end, None
+        if on_end is not None:
+            on_end()
 
     def abandon(self, _: object = None) -> None:
         """Cancel the task of the request."""

@@ -216,18 +216,15 @@ class LlmGateway:
             self._meter.check_budget(exchange.principal.name, key)
 
     @contextmanager
-    def measure_request(self, request: LlmRequest, headers: ResponseHeaders) -> Iterator[RequestMeasurement]:
-        """Record the tokens of a request, which the caller sets, and trace it."""
+    def measure_request(
+        self, request: LlmRequest, headers: ResponseHeaders, fill: Callable[[RequestMeasurement], None]
+    ) -> Iterator[None]:
+        """Trace a request, and record it before its response ends. `fill` sets the tokens that are known by then."""
         exchange, measurement = request.exchange, RequestMeasurement()
         with trace_request(request.upstream, request.model, exchange.headers) as span:
-            try:
-                yield measurement
-            except TryNextModel:
-                raise
-            except RequestFailed as error:
-                measurement.error = str(error)
-                raise
-            finally:
+
+            def record() -> None:
+                fill(measurement)
                 if self.on_turn and (exchange.has_started or measurement.error):
                     self.on_turn(build_turn_row(exchange, request.body, headers, measurement))
                 # A request without a response is sent again, or its error is counted by the client.
@@ -235,6 +232,17 @@ class LlmGateway:
                     describe_response(span, exchange.status, measurement.counts, headers.saved_tokens)
                     name = getattr(exchange.principal, "name", "")
                     self._meter.record(name, request.model, measurement.counts, headers.saved_tokens)
+
+            exchange.on_end = record
+            try:
+                yield
+            except TryNextModel:
+                raise
+            except RequestFailed as error:
+                measurement.error = str(error)
+                raise
+            finally:
+                exchange.record_end()
 
     def check_tool_count(self, request: LlmRequest, count: int | None = None) -> None:
         """Refuse a request with more tools than the limit; `count` is needed if `tools` has lists of them."""
@@ -325,13 +333,14 @@ class LlmGateway:
             _log.info("%s: all tools sent, %s", request.upstream.name, plan.reason)
         self.report_request(headers)
         request.exchange.sent_tools = request.body.get("tools")
-        with self.measure_request(request, headers) as measurement:
+        usage = UsageReader()
+
+        def fill(measurement: RequestMeasurement) -> None:
+            measurement.counts = usage.count_tokens(len(request.exchange.body))
+
+        with self.measure_request(request, headers, fill):
             response = await self.send_request(request, request.exchange.body)
-            usage = UsageReader()
-            try:
-                await forward_response(request.exchange, response, headers, usage, observer)
-            finally:
-                measurement.counts = usage.count_tokens(len(request.exchange.body))
+            await forward_response(request.exchange, response, headers, usage, observer)
 
     async def forward(self, exchange: HttpExchange, upstream: LlmUpstreamConfig, *, target: str = "") -> None:
         """Forward a request to another path than those of the models, and its response, byte for byte.
@@ -343,12 +352,17 @@ class LlmGateway:
         self.report_request(headers)
         usage = UsageReader()
         response = await self._send(exchange, upstream, exchange.body, target=target)
-        try:
-            await forward_response(exchange, response, headers, usage, None)
-        finally:
+
+        def record() -> None:
             if exchange.method == "POST":
                 name = getattr(exchange.principal, "name", "")
                 self._meter.record(name, exchange.model or exchange.path, usage.count_tokens(len(exchange.body)))
+
+        exchange.on_end = record
+        try:
+            await forward_response(exchange, response, headers, usage, None)
+        finally:
+            exchange.record_end()
 
     def _resolve_switch(self, exchange: HttpExchange, upstream: LlmUpstreamConfig) -> LlmSearchSwitch:
         """Return the tool search setting: of the header, else of the key, else of the upstream."""

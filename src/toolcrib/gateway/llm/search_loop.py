@@ -21,6 +21,7 @@ from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
 from toolcrib.gateway.llm.tools.tool_index import ToolIndex
+from toolcrib.gateway.llm.tracing import RequestMeasurement
 from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.usage import parse_usage
 
@@ -170,12 +171,13 @@ async def answer_request(
     headers = build_response_headers(request, rewriter)
     gateway.report_request(headers)
     loop = _SearchLoop(gateway, request, rewriter, headers)
-    with gateway.measure_request(request, headers) as measurement:
-        try:
-            is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
-        finally:
-            measurement.counts = parse_usage(rewriter.usage)
-            measurement.searches, measurement.found_tools = rewriter.searches, rewriter.revealed_ids
+
+    def fill(measurement: RequestMeasurement) -> None:
+        measurement.counts = parse_usage(rewriter.usage)
+        measurement.searches, measurement.found_tools = rewriter.searches, rewriter.revealed_ids
+
+    with gateway.measure_request(request, headers, fill):
+        is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
     if is_answered:
         _log.info(
             "%s, %s: %d of %d tools sent, about %d tokens saved, %d searches in %d more rounds; %s: %s",

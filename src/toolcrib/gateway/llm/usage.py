@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from threading import Lock
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.config.settings import ApiKey
 from toolcrib.errors import InvalidStore, RequestFailed
 from toolcrib.gateway.llm.json_body import parse_upstream_body
+from toolcrib.storage.journal import JournalMark
 from toolcrib.storage.llm_usage import KeyTotals, LlmUsage, sum_by_key
+from toolcrib.storage.store import Store
 
 MAX_NAME_CHARS: Final = 200
 # Rows that are not written yet; further names of models count as one.
@@ -107,16 +109,6 @@ class UsageReader:
                 self._report |= {name: value for name, value in report.items() if value is not None}
 
 
-class UsageStore(Protocol):
-    """The part of a store that keeps token usage."""
-
-    def add_llm_usage(self, rows: Iterable[LlmUsage]) -> None:
-        """Add requests and tokens to the rows of their day, key and model."""
-
-    def list_llm_usage(self, since_day: str = "") -> list[LlmUsage]:
-        """Return the usage from a day on, sorted by day, key and model."""
-
-
 class BudgetExceeded(RequestFailed):
     """A key has used its budget for today."""
 
@@ -128,9 +120,10 @@ class BudgetExceeded(RequestFailed):
 class UsageMeter:
     """Adds up the usage, writes it to a store on `flush`, and checks the budgets of keys. Thread-safe."""
 
-    def __init__(self, store: UsageStore | None = None, on_record: Callable[[LlmUsage], None] | None = None) -> None:
+    def __init__(self, store: Store | None = None, on_record: Callable[[LlmUsage], None] | None = None) -> None:
         self._store = store
         self._on_record = on_record
+        self._journal = store.open_journal("llm") if store is not None else None
         self._lock = Lock()
         self._unwritten: dict[tuple[str, str, str], LlmUsage] = {}
         self._today = get_today()
@@ -142,6 +135,8 @@ class UsageMeter:
         """Add a request."""
         usage = LlmUsage(get_today(), _clean(key), _clean(model), 1, *counts, max(0, saved_tokens))
         with self._lock:
+            if self._journal is not None:
+                self._journal.append(astuple(usage))
             self._add(usage)
         if self._on_record is not None:
             self._on_record(usage)
@@ -167,13 +162,16 @@ class UsageMeter:
 
     def flush(self) -> None:
         """Write the usage to the store, and read what other processes have written."""
-        if self._store is None:
+        if self._store is None or self._journal is None:
             return
         with self._lock:
             rows, self._unwritten = list(self._unwritten.values()), {}
+            mark = self._journal.take()
         try:
+            self._store.recover_lines(self._journal, self._write_lines)
             if rows:
-                self._store.add_llm_usage(rows)
+                self._store.add_llm_usage(rows, mark)
+                self._journal.finish(mark)
                 rows = []
             elif time.monotonic() < self._next_read:
                 return
@@ -183,6 +181,11 @@ class UsageMeter:
             with self._lock:
                 for row in rows:
                     self._add(row)
+
+    def _write_lines(self, lines: Sequence[Any], mark: JournalMark) -> None:
+        """Write the usage that a process had recorded when it was killed."""
+        if self._store is not None:
+            self._store.add_llm_usage([LlmUsage(*line) for line in lines], mark)
 
     def _add(self, usage: LlmUsage) -> None:
         place = (usage.day, usage.key, usage.model)

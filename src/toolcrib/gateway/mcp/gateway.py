@@ -26,14 +26,13 @@ from toolcrib.storage.sql_database import CHANGES_MESSAGE, MISSED_MESSAGES
 from toolcrib.storage.store import Store
 
 HOUSEKEEPING_SECONDS: Final = 2.0
-# Counters of the last moments are lost if the gateway is killed.
 FLUSH_SECONDS: Final = 0.5
 # A step encodes more tools while steps are fast.
 MIN_ENCODED_PER_STEP: Final = 16
 MAX_ENCODED_PER_STEP: Final = 2_048
 _FAST_STEP_SECONDS: Final = 0.1
 # Sections that are used only at the start.
-_RESTART_SECTIONS: Final = ("http", "store", "token_keys", "embedding")
+_RESTART_SECTIONS: Final = ("http", "store", "journal", "token_keys", "embedding")
 # Names in the file of sections that have another field name.
 _SECTION_KEYS: Final = {"tool_search": "toolSearch", "llm_gateway": "models", "token_keys": "tokenKeys"}
 _RESTART_NOTICE: Final = "restart"

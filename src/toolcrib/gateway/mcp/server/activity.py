@@ -6,7 +6,7 @@ import json
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Final
 
@@ -24,7 +24,7 @@ from toolcrib.hub.view import AccessView, DisclosureMode
 from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
 from toolcrib.storage.audit import AuditAction, AuditOutcome, AuditRow
 
-# Responses are counted later in batches, so that clients do not wait for it.
+# The tokens of lists are counted later in batches, so that clients do not wait for it.
 MAX_PENDING_RESPONSES: Final = 1_000
 # Over this number, the client that was idle for longest is forgotten.
 MAX_CLIENTS: Final = 1_000
@@ -61,7 +61,7 @@ class ClientActivity:
 
 @dataclass(slots=True)
 class _Response:
-    """A response that is not recorded yet."""
+    """A response to a client."""
 
     activity: ClientActivity
     at: float
@@ -75,12 +75,27 @@ class _Response:
     result_bytes: int
     request_id: str
     details: dict[str, Any]
-    # The listed definitions, or the content of a search result, whose tokens are counted later.
+    # The listed definitions, or the content of a search result, whose tokens are counted.
     sent: list[Any]
+    tokens: tuple[int, int] | None = None
+
+    def count_tokens(self) -> tuple[int, int]:
+        """Return the tokens of all tools, for a list, and the tokens that were sent."""
+        if self.tokens is None:
+            if self.action == "list":
+                self.tokens = (self.view.total_tokens, _count_list_tokens(self.view, self.sent))
+            else:
+                self.tokens = (0, _count_json_tokens(self.sent) if self.action in _FOUND_ACTIONS else 0)
+        return self.tokens
+
+    def complete_row(self, row: AuditRow) -> AuditRow:
+        """Return the row of a list with its tokens."""
+        full, sent = self.count_tokens()
+        return replace(row, details={**row.details, "tokens_full": full, "tokens_sent": sent})
 
 
 class ActivityRecorder:
-    """Records requests on the event loop, and turns them into rows and counts in `flush`."""
+    """Records requests on the event loop, before they are answered. The tokens of lists are counted in `flush`."""
 
     def __init__(self, hub: Hub, audit: AuditLog) -> None:
         self._hub = hub
@@ -112,10 +127,21 @@ class ActivityRecorder:
         response = self._build_response(client, view, method, params, result)
         response.seconds = seconds
         self._update_client(response, client)
-        with self._lock:
-            self._pending.append(response)
-        if len(self._pending) >= MAX_PENDING_RESPONSES:
-            await anyio.to_thread.run_sync(self.flush)
+        if response.action == "list":
+            if self._audit.settings.enabled:
+                self._audit.record(_build_row(response), response.complete_row)
+            with self._lock:
+                self._pending.append(response)
+            if len(self._pending) >= MAX_PENDING_RESPONSES:
+                await anyio.to_thread.run_sync(self.flush)
+            return
+        _, sent = response.count_tokens()
+        if sent:
+            response.activity.tokens_sent += sent
+            response.details["tokens_sent"] = sent
+            self._hub.add_counts(tokens_found=sent, tokens_saved=-sent)
+        if self._audit.settings.enabled:
+            self._audit.record(_build_row(response))
 
     def record_refusal(self, client: ConnectedClient, params: Mapping[str, Any], error: Exception) -> None:
         """Record a call that was refused with a protocol error."""
@@ -138,25 +164,14 @@ class ActivityRecorder:
             )
 
     def flush(self) -> None:
-        """Count the tokens of the recorded responses, and hand their rows to the audit log. Thread-safe."""
+        """Count the tokens of the lists that were sent. Thread-safe."""
         with self._lock:
             pending, self._pending = self._pending, []
-        counts = dict.fromkeys(("listings", "tokens_of_all", "tokens_listed", "tokens_found"), 0)
         for response in pending:
-            full, sent = _count_tokens(response)
+            full, sent = response.count_tokens()
             response.activity.tokens_full += full
             response.activity.tokens_sent += sent
-            if response.action == "list":
-                counts["listings"] += 1
-                counts["tokens_of_all"] += full
-                counts["tokens_listed"] += sent
-            elif response.action in _FOUND_ACTIONS:
-                counts["tokens_found"] += sent
-            if self._audit.settings.enabled:
-                self._audit.record(_build_row(response, full, sent))
-        if any(counts.values()):
-            saved = counts["tokens_of_all"] - counts["tokens_listed"] - counts["tokens_found"]
-            self._hub.add_counts(**counts, tokens_saved=saved)
+            self._hub.add_counts(listings=1, tokens_of_all=full, tokens_listed=sent, tokens_saved=full - sent)
 
     def _build_response(
         self,
@@ -269,15 +284,6 @@ def explain_mode(view: AccessView, mode: DisclosureMode, client: ConnectedClient
     return f"{exceeds}; this client reads a list that changed"
 
 
-def _count_tokens(response: _Response) -> tuple[int, int]:
-    """Return the tokens of all tools, for a list, and the tokens that were sent."""
-    if response.action == "list":
-        return response.view.total_tokens, _count_list_tokens(response.view, response.sent)
-    if response.action in _FOUND_ACTIONS:
-        return 0, _count_json_tokens(response.sent)
-    return 0, 0
-
-
 def _count_list_tokens(view: AccessView, tools: list[dict[str, Any]]) -> int:
     entries = ((view.entries.get(tool["name"]), tool) for tool in tools)
     return sum(count_tool_tokens(entry.tool) if entry else _count_json_tokens(tool) for entry, tool in entries)
@@ -287,12 +293,10 @@ def _count_json_tokens(value: object) -> int:
     return estimate_tokens(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def _build_row(response: _Response, full: int, sent: int) -> AuditRow:
+def _build_row(response: _Response) -> AuditRow:
     details = response.details
     if response.action == "list":
-        details = {"tools": len(response.sent), "mode": response.activity.mode, "tokens_full": full}
-    if sent:
-        details["tokens_sent"] = sent
+        details = {"tools": len(response.sent), "mode": response.activity.mode}
     activity = response.activity
     return AuditRow(
         response.action,
