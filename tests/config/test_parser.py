@@ -24,6 +24,8 @@ from toolcrib.config.settings import (
 from toolcrib.errors import InvalidConfig
 from toolcrib.session.disclosure import ALPHABETICAL, RANDOM, SERVER_PRIORITY
 
+TOKEN = {"oauthTokenUrl": "https://a.example/t", "oauthClientId": "me", "oauthClientSecret": "${HOME}"}
+
 
 def _parse(document: object, **environment: str) -> GatewayConfig:
     return parse_config(document, environment)
@@ -285,6 +287,24 @@ def test_selection_orders_equal_those_of_the_session() -> None:
         (
             {"mcpServers": {"x": {"url": "https://[b"}}},
             "mcpServers.x.url: must be a URL such as https://example.com/mcp",
+        ),
+        *(
+            ({"mcpServers": {"x": {"openapi": "x.json", **token, **more}}}, f"mcpServers.x.oauthTokenUrl: {problem}")
+            for token, more, problem in (
+                (TOKEN | {"oauthTokenUrl": "auth"}, {}, "must be a URL such as https://auth.example.com/token"),
+                (
+                    TOKEN | {"oauthTokenUrl": "http://a.example/t"},
+                    {},
+                    "must be an https URL, because credentials are sent to it",
+                ),
+                ({"oauthTokenUrl": "https://a.example/t"}, {}, "needs `oauthClientId` and `oauthClientSecret`"),
+                (TOKEN, {"basicAuth": "a:b"}, "excludes `basicAuth` and a header `Authorization`; keep one"),
+                (
+                    TOKEN,
+                    {"headers": {"authorization": "x"}},
+                    "excludes `basicAuth` and a header `Authorization`; keep one",
+                ),
+            )
         ),
         ({"mcpServers": {"x": {"comand": "a"}}}, 'mcpServers.x.comand: unknown key; did you mean "command"?'),
         (

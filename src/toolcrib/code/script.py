@@ -139,6 +139,8 @@ class ScriptRun:
         return unwrap_result(value)
 
     def _fill(self, schema: Any, depth: int) -> Any:
+        if isinstance(schema, Mapping) and isinstance(schema.get("anyOf"), list) and schema["anyOf"]:
+            schema = schema["anyOf"][0]
         kind = schema.get("type") if isinstance(schema, Mapping) else None
         kind = kind[0] if isinstance(kind, list) and kind else kind
         if kind == "object" or (isinstance(schema, Mapping) and "properties" in schema):

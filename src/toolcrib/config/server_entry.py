@@ -28,6 +28,9 @@ _PLACEHOLDERS = {
     "openapi": "unset",
     "baseUrl": "https://unset.invalid",
     "basicAuth": "unset:unset",
+    "oauthTokenUrl": "https://unset.invalid",
+    "oauthClientId": "unset",
+    "oauthClientSecret": "unset",
 }
 _CHOICE_KEYS = frozenset(setting.key for setting in list_settings(ServerConfig) if setting.choices)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -186,7 +189,20 @@ def _check_api(server: ServerConfig, path: JsonPath, *, has_transport: bool) -> 
         raise InvalidSetting(
             (*path, "basicAuth"), 'must be a user and a password, such as "${API_USER}:${API_PASSWORD}"'
         )
+    if server.oauth_token_url:
+        _check_token_url(server, path)
     return replace(server, transport="openapi")
+
+
+def _check_token_url(server: ServerConfig, path: JsonPath) -> None:
+    check_url(server.oauth_token_url, (*path, "oauthTokenUrl"), "https://auth.example.com/token")
+    parts = urlsplit(server.oauth_token_url)
+    if parts.scheme != "https" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+        raise InvalidSetting((*path, "oauthTokenUrl"), "must be an https URL, because credentials are sent to it")
+    if not server.oauth_client_id or not server.oauth_client_secret:
+        raise InvalidSetting((*path, "oauthTokenUrl"), "needs `oauthClientId` and `oauthClientSecret`")
+    if server.basic_auth or any(name.lower() == "authorization" for name in server.headers):
+        raise InvalidSetting((*path, "oauthTokenUrl"), "excludes `basicAuth` and a header `Authorization`; keep one")
 
 
 def check_url(url: str, path: JsonPath, example: str = "https://example.com/mcp") -> None:

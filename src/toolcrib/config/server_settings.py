@@ -43,8 +43,17 @@ class ServerConfig:
     base_url: str = setting("", "The address of the API, in place of the one in the document.", secret=True)
     query: Mapping[str, str] = setting({}, "Query parameters to send with every request to the API.", secret=True)
     basic_auth: str = setting("", "`user:password` for the API.", secret=True)
-    oauth_client_id: str = setting("", "The client id for `toolcrib login`, if the server does not allow registration.")
+    refresh_seconds: float = setting(
+        600.0, "The interval at which the OpenAPI document is read again; 0 to read it only at the start.", 0, _DAY
+    )
+    oauth_client_id: str = setting(
+        "", "The client id for `toolcrib login`, if the server does not allow registration, or for `oauthTokenUrl`."
+    )
     oauth_client_secret: str = setting("", "The secret of `oauthClientId`.", secret=True)
+    oauth_token_url: str = setting(
+        "", "Where an API issues access tokens for `oauthClientId` and its secret (the client credentials grant)."
+    )
+    oauth_scope: str = setting("", "The scopes of these access tokens, separated by spaces.")
     transport: Transport = setting(
         "stdio", "The transport. The default with a `url` is `http`, and with `openapi` it is `openapi`.", key="type"
     )

@@ -192,6 +192,39 @@ async def _reject(request: Request) -> Response:
     return PlainTextResponse("who are you?", 401)
 
 
+class TokenIssuer:
+    """Issues access tokens `token-1`, `token-2` and so on, and remembers the requests."""
+
+    def __init__(self, *, reads_header: bool = True, seconds: object = 600) -> None:
+        self.reads_header = reads_header
+        self.seconds = seconds
+        self.forms: list[dict[str, str]] = []
+        self.accepted: set[str] = set()
+
+    async def issue(self, request: Request) -> Response:
+        """Issue a token for the client `shop client` with the secret `s:1`."""
+        form = {key: str(value) for key, value in (await request.form()).items()}
+        in_header = request.headers.get("authorization") == "Basic c2hvcCUyMGNsaWVudDpzJTNBMQ=="
+        in_body = (form.get("client_id"), form.get("client_secret")) == ("shop client", "s:1")
+        if not (in_header if self.reads_header else in_body):
+            return JSONResponse({"error": "invalid_client"}, 401)
+        self.forms.append(form)
+        token = f"token-{len(self.forms)}"
+        self.accepted.add(f"Bearer {token}")
+        return JSONResponse({"access_token": token, "token_type": "Bearer", "expires_in": self.seconds})
+
+    async def answer(self, request: Request) -> Response:
+        """Answer a request of the API if its token is accepted."""
+        given = request.headers.get("authorization", "")
+        if given not in self.accepted:
+            return PlainTextResponse("who are you?", 401)
+        return JSONResponse({"id": 1, "token": given})
+
+    def build_app(self) -> Starlette:
+        """Return an application with the token endpoint and the API."""
+        return Starlette(routes=[Route("/token", self.issue, methods=["POST"]), Route("/v1/items/{id}", self.answer)])
+
+
 def build_app(document: dict[str, Any] | None = None) -> Starlette:
     """Return the shop as an application; it serves its document at `/openapi.json`."""
     methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]

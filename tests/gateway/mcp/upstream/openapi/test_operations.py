@@ -28,6 +28,7 @@ from toolcrib.gateway.mcp.upstream.openapi.requests import build_request
 from toolcrib.gateway.mcp.upstream.openapi.schemas import MAX_SCHEMA_PARTS
 
 BASE = "https://api.example.com"
+ITEM_REFERENCE = "#/components/schemas/Item"
 
 
 def read(document: dict[str, Any], **configured: frozenset[str]) -> ApiOperations:
@@ -290,3 +291,56 @@ def test_a_multipart_body_can_have_files() -> None:
     assert build_request(upload, {"file": "hi"}).body == {"files": [("file", (None, "hi"))]}
     with pytest.raises(RequestFailed, match="base64"):
         build_request(upload, {"file": "data:text/plain;base64,?"})
+
+
+ITEM: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "secret"],
+    "properties": {
+        "id": {"type": "integer", "readOnly": True},
+        "secret": {"type": "string", "writeOnly": True},
+        "parts": {"type": "array", "items": {"$ref": "#/components/schemas/Item"}},
+    },
+}
+
+
+def output_of(responses: dict[str, Any]) -> Any:
+    (operation,) = read(one_operation({"responses": responses}, components={"schemas": {"Item": ITEM}})).operations
+    return operation.definition.get("outputSchema")
+
+
+def json_response(schema: dict[str, Any], media_type: str = "application/json") -> dict[str, Any]:
+    return {"description": "", "content": {media_type: {"schema": schema}}}
+
+
+def test_the_response_is_the_output_schema() -> None:
+    output = output_of({"default": json_response({"type": "string"}), "200": json_response({"$ref": ITEM_REFERENCE})})
+    assert output["type"] == "object"
+    assert output["properties"]["id"]["anyOf"][0]["type"] == "integer"
+    assert list(output["properties"]) == ["id", "parts"]
+    assert "secret" not in json.dumps(output)
+    # An API that differs from its document is not refused.
+    assert not find_problems(output, {"id": "no number", "new": 1})
+
+
+@pytest.mark.parametrize("media_type", ["application/json; charset=utf-8", "application/problem+json"])
+def test_a_response_that_is_no_object_is_wrapped(media_type: str) -> None:
+    items = {"type": "array", "items": {"$ref": ITEM_REFERENCE}}
+    output = output_of({"204": {"description": ""}, "201": json_response(items, media_type)})
+    assert list(output["properties"]) == ["result"]
+    assert output["properties"]["result"]["anyOf"][0] == {"type": "array", "items": {"$ref": "#/$defs/Item"}}
+    assert not find_problems(output, {"result": [{"id": 1}]})
+
+
+@pytest.mark.parametrize(
+    "responses",
+    [
+        {},
+        {"404": json_response(ITEM)},
+        {"200": json_response(ITEM, "text/csv")},
+        {"200": {"$ref": "#/components/responses/Missing"}},
+        {"200": json_response({"$ref": "other.yaml#/Item"})},
+    ],
+)
+def test_without_a_json_response_there_is_no_output_schema(responses: dict[str, Any]) -> None:
+    assert output_of(responses) is None

@@ -10,8 +10,18 @@ from typing import Any
 import pytest
 from mcp_types import ImageContent
 
-from tests.gateway.mcp.harness import build_config, call_text, connect_client, gateway, part_text, serve_app, upstreams
-from tests.gateway.mcp.upstream.openapi.shop_api import build_app, build_document, build_large_document
+from tests.gateway.mcp.harness import (
+    build_config,
+    call_text,
+    connect_client,
+    gateway,
+    list_tool_names,
+    part_text,
+    serve_app,
+    upstreams,
+    wait_until,
+)
+from tests.gateway.mcp.upstream.openapi.shop_api import TokenIssuer, build_app, build_document, build_large_document
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import ResultsConfig
 from toolcrib.gateway.mcp.server.router import McpRouter
@@ -170,3 +180,75 @@ async def test_a_missing_document_is_named(tmp_path: Path) -> None:
         (upstream,) = upstreams(running)
         assert "none.json: cannot be read" in upstream.error
         assert str(tmp_path) not in upstream.public_error
+
+
+async def call_with_token(folder: Path, issuer: TokenIssuer, calls: int = 1, **options: Any) -> list[Any]:
+    credentials = {"oauth_client_id": "shop client", "oauth_client_secret": "s:1", "oauth_scope": "read", **options}
+    async with serve_app(issuer.build_app()) as url:
+        path = write_document(folder, build_document(f"{url}/v1"))
+        server = api_server(path, oauth_token_url=f"{url}/token", **credentials)
+        async with gateway(build_config(server, mode="direct")) as running, connect_client(running) as client:
+            return [await client.call_tool("shop___getItem", {"itemId": "1"}) for _ in range(calls)]
+
+
+@pytest.mark.parametrize("reads_header", [True, False])
+async def test_a_token_is_fetched_with_client_credentials_and_used_again(tmp_path: Path, reads_header: bool) -> None:
+    issuer = TokenIssuer(reads_header=reads_header)
+    results = await call_with_token(tmp_path, issuer, calls=2)
+    assert [json.loads(part_text(result.content[0]))["token"] for result in results] == ["Bearer token-1"] * 2
+    (form,) = issuer.forms
+    assert (form["grant_type"], form["scope"]) == ("client_credentials", "read")
+    assert ("client_secret" in form) is not reads_header
+
+
+async def test_a_token_that_the_api_rejects_is_replaced(tmp_path: Path) -> None:
+    class Forgetful(TokenIssuer):
+        async def answer(self, request: Any) -> Any:
+            self.accepted.discard("Bearer token-1")
+            return await super().answer(request)
+
+    (result,) = await call_with_token(tmp_path, Forgetful())
+    assert json.loads(part_text(result.content[0]))["token"] == "Bearer token-2"
+
+
+async def test_refused_client_credentials_are_explained_without_the_secret(tmp_path: Path) -> None:
+    (result,) = await call_with_token(tmp_path, TokenIssuer(), oauth_client_secret="wrong-secret")
+    text = part_text(result.content[0])
+    assert result.is_error
+    assert "did not issue an access token (HTTP 401: invalid_client)" in text
+    assert "oauthClientSecret" in text
+    assert "wrong-secret" not in text
+
+
+async def test_results_have_the_structure_of_the_document(tmp_path: Path) -> None:
+    async with serve_app(build_app()) as url:
+        document = build_document(f"{url}/v1")
+        schema = {"type": "object", "properties": {"method": {"type": "string"}, "body": {"type": "integer"}}}
+        response = {"200": {"description": "", "content": {"application/json": {"schema": schema}}}}
+        document["paths"]["/items/{itemId}"]["get"]["responses"] = response
+        document["paths"]["/nothing"] = {"get": {"operationId": "nothing", "responses": response}}
+        server = api_server(write_document(tmp_path, document))
+        async with gateway(build_config(server, mode="direct")) as running, connect_client(running) as client:
+            # The client of the SDK rejects a result that does not match the schema.
+            found = await client.call_tool("shop___getItem", {"itemId": "1"})
+            empty = await client.call_tool("shop___nothing", {})
+    assert found.structured_content == json.loads(part_text(found.content[0]))
+    assert found.structured_content["method"] == "GET"
+    assert empty.structured_content == {"result": "HTTP 204 No Content"}
+
+
+async def test_a_changed_document_changes_the_tools(tmp_path: Path) -> None:
+    async with serve_app(build_app()) as url:
+        document = build_document(f"{url}/v1")
+        path = write_document(tmp_path, document)
+        server = api_server(path, refresh_seconds=0.2)
+        async with gateway(build_config(server, mode="direct")) as running, connect_client(running) as client:
+            assert "shop___added" not in await list_tool_names(client)
+            (upstream,) = upstreams(running)
+            Path(path).write_text("{", encoding="utf-8")
+            document["paths"]["/items"]["get"]["operationId"] = "added"
+            write_document(tmp_path, document)
+            await wait_until(lambda: "shop___added" in running.hub.get_view(None).entries)
+            assert "shop___added" in await list_tool_names(client)
+            assert json.loads(await call_text(client, "shop___added", {"api_key": "k"}))["path"] == "/v1/items"
+            assert upstream.start_count == 1

@@ -22,6 +22,8 @@ MAX_OPERATIONS: Final = 5_000
 MAX_PARAMETERS: Final = 500
 MAX_DESCRIPTION_CHARS: Final = 4_000
 BODY_ARGUMENT: Final = "body"
+# Holds a response that is not an object, because the structured content of a result is one.
+RESULT_MEMBER: Final = "result"
 JSON_TYPE: Final = "application/json"
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 MULTIPART_TYPE: Final = "multipart/form-data"
@@ -183,6 +185,8 @@ class _OperationReader:
         }
         if title := get_text(operation, "summary"):
             definition["title"] = title[:200]
+        if output := _read_output(self._document, operation):
+            definition["outputSchema"] = output
         return ApiOperation(method.upper(), path, parameters, body, definition)
 
     def _read_parameters(self, item: Mapping[str, Any], operation: Mapping[str, Any]) -> Iterator[ApiParameter]:
@@ -267,13 +271,50 @@ class _OperationReader:
             self._required.append(name)
 
 
-def _choose_media_type(content: Mapping[str, Any]) -> str:
-    """Return the media type in which a body is sent, or an empty string if none is supported."""
+def _read_output(document: OpenApiDocument, operation: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of the result, or an empty one if the document does not describe a JSON response.
+
+    APIs often differ from their documents, and clients reject results that do not match. So the schema
+    describes the members of a response, and accepts others.
+    """
+    converter = SchemaConverter(document, is_response=True)
+    try:
+        schema = _find_response_schema(document, operation)
+        resolved = document.resolve(schema) if schema else {}
+        is_object = resolved.get("type") == "object" and bool(get_mapping(resolved, "properties"))
+        converted = converter.convert(resolved if is_object else schema)
+    except UnresolvedReference:
+        return {}
+    if not schema:
+        return {}
+    members = converted["properties"] if is_object else {RESULT_MEMBER: converted}
+    output = {"type": "object", "properties": {name: {"anyOf": [member, {}]} for name, member in members.items()}}
+    return {**output, "$defs": converter.definitions} if converter.definitions else output
+
+
+def _find_response_schema(document: OpenApiDocument, operation: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the schema of the first successful response with JSON, or an empty one."""
+    responses = get_mapping(operation, "responses")
+    for status in sorted(responses, key=str):
+        if str(status).startswith("2"):
+            content = get_mapping(document.resolve(responses[status]), "content")
+            media_type = _find_json_type(content)
+            if media_type and (schema := get_mapping(get_mapping(content, media_type), "schema")):
+                return schema
+    return {}
+
+
+def _find_json_type(content: Mapping[str, Any]) -> str:
     for media_type in content:
         base = str(media_type).partition(";")[0].strip().lower()
         if base == JSON_TYPE or base.endswith("+json") or base == "*/*":
             return str(media_type)
-    return next(
+    return ""
+
+
+def _choose_media_type(content: Mapping[str, Any]) -> str:
+    """Return the media type in which a body is sent, or an empty string if none is supported."""
+    return _find_json_type(content) or next(
         (str(media_type) for media_type in content if str(media_type).startswith((FORM_TYPE, MULTIPART_TYPE, "text/"))),
         "",
     )

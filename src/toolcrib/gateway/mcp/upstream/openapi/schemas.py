@@ -11,6 +11,8 @@ from toolcrib.gateway.mcp.upstream.openapi.document import OpenApiDocument
 # A document may be hostile: its schemas may be huge, deep, recursive or expand exponentially.
 MAX_SCHEMA_PARTS: Final = 5_000
 MAX_SCHEMA_DEPTH: Final = 40
+# A model does not need every detail of a response to use it.
+MAX_OUTPUT_PARTS: Final = 500
 _MAX_EXAMPLE_CHARS: Final = 200
 
 _PLAIN_KEYWORDS: Final = frozenset(
@@ -30,17 +32,19 @@ _INVALID_NAME_CHARS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 class SchemaConverter:
     """Converts the schemas of one tool; what they refer to is collected in `definitions`.
 
-    Parts over a limit accept any value, so a tool of a huge document can still be called.
+    Parts over a limit accept any value, so a tool of a huge document can still be called. Requests do not
+    have properties that are read-only, and responses do not have those that are write-only.
     """
 
-    def __init__(self, document: OpenApiDocument) -> None:
+    def __init__(self, document: OpenApiDocument, *, is_response: bool = False) -> None:
         self._document = document
-        self._parts_left = MAX_SCHEMA_PARTS
+        self._left_out = "writeOnly" if is_response else "readOnly"
+        self._parts_left = MAX_OUTPUT_PARTS if is_response else MAX_SCHEMA_PARTS
         self._names: dict[str, str] = {}
         self.definitions: dict[str, Any] = {}
 
     def convert(self, schema: object, depth: int = 0) -> Any:
-        """Return a schema for the arguments of a call; raise `UnresolvedReference`."""
+        """Return a schema for the arguments or the result of a call; raise `UnresolvedReference`."""
         self._parts_left -= 1
         if isinstance(schema, bool):
             return schema
@@ -60,25 +64,26 @@ class SchemaConverter:
         for key in _MAP_KEYWORDS:
             if isinstance(schema.get(key), Mapping):
                 converted[key] = self._convert_members(schema[key], depth)
-        self._remove_read_only(schema, converted)
+        self._update_required(schema, converted)
         _convert_examples(schema, converted)
         if self._document.has_old_schemas:
             _convert_old_keywords(schema, converted)
         return converted
 
     def _convert_members(self, members: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        return {
-            str(name): self.convert(member, depth + 1) for name, member in members.items() if not _is_read_only(member)
-        }
+        return {str(name): self.convert(member, depth + 1) for name, member in members.items() if self._is_used(member)}
 
-    def _remove_read_only(self, schema: Mapping[str, Any], converted: dict[str, Any]) -> None:
-        """Do not require properties that only responses have."""
+    def _is_used(self, member: object) -> bool:
+        return not (isinstance(member, Mapping) and member.get(self._left_out) is True)
+
+    def _update_required(self, schema: Mapping[str, Any], converted: dict[str, Any]) -> None:
+        """Do not require properties that are left out."""
         members, required = schema.get("properties"), converted.get("required")
         if not isinstance(required, list):
             # Version 3 has lists only; the boolean of older versions says nothing here.
             converted.pop("required", None)
         elif isinstance(members, Mapping):
-            converted["required"] = [name for name in required if not _is_read_only(members.get(name))]
+            converted["required"] = [name for name in required if self._is_used(members.get(name))]
 
     def _define(self, reference: str) -> str:
         """Return the reference to a definition, which is converted on first use."""
@@ -95,10 +100,6 @@ class SchemaConverter:
 
 def _number(name: str, number: int) -> str:
     return name if number == 1 else f"{name}_{number}"
-
-
-def _is_read_only(schema: object) -> bool:
-    return isinstance(schema, Mapping) and schema.get("readOnly") is True
 
 
 def _convert_examples(schema: Mapping[str, Any], converted: dict[str, Any]) -> None:
