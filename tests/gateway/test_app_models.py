@@ -27,6 +27,7 @@ PINNED: dict[str, Any] = {
     "thresholdTools": 6,
 }
 LIMITED = "the-key-of-the-limited"
+SEARCHING = "the-key-of-the-searching"
 THEIRS = "a-key-for-the-upstream"
 
 
@@ -55,13 +56,14 @@ def gateway(model: ScriptedModel, tmp_path_factory: pytest.TempPathFactory) -> I
             "land": {"api": "openai", "url": model.url, "key": "own-key-of-land", "style": "reveal"},
             "gemini": {"url": model.url, "key": "own-key-of-gemini"},
         },
-        "profiles": {"limited": {}},
+        "profiles": {"limited": {}, "searching": {"searchesPerMinute": 1}},
         "modelGateway": {"thresholdTools": 3},
         "auth": {
             "keys": [
                 {"key": ADMIN, "name": "admin"},
                 {"key": PLAIN, "name": "plain", "toolSearch": "off"},
                 {"key": LIMITED, "name": "limited", "profile": "limited"},
+                {"key": SEARCHING, "name": "searching", "profile": "searching"},
                 PINNED,
             ]
         },
@@ -134,6 +136,20 @@ def test_tool_search_switch_of_a_key_is_overridden_by_the_request(
         for key, headers in ((ADMIN, {}), (PLAIN, {}), (PLAIN, {"x_toolcrib_tool_search": "on"}))
     ]
     assert treated == ["transparent", "off", "transparent"]
+
+
+def test_searches_count_for_the_quota_of_the_access_profile(gateway: GatewayProcess, model: ScriptedModel) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "A dollar?"}], "tools": chat_functions()}
+    # The third request is needed only if a new minute begins between the first two.
+    replies = [gateway.request("/v1/chat/completions", SEARCHING, body) for _ in range(3)]
+    assert replies[0].status == 200
+    refused = next(reply for reply in replies if reply.status != 200)
+    assert (refused.status, refused.json["error"]["code"]) == (429, "quota_exceeded")
+    assert "searchesPerMinute" in refused.json["error"]["message"]
+    assert int(refused.headers["retry-after"]) in range(1, 61) and refused.headers["x-should-retry"] == "true"
+    # A request without a search needs none, and other profiles have their own.
+    assert gateway.request("/v1/chat/completions", SEARCHING, body, x_toolcrib_tool_search="off").status == 200
+    assert gateway.request("/v1/chat/completions", ADMIN, body).status == 200
 
 
 def test_key_overrides_how_tools_are_exposed(gateway: GatewayProcess, model: ScriptedModel) -> None:

@@ -294,6 +294,16 @@ def test_profiles_are_created_and_deleted_at_run_time(gateway: GatewayProcess) -
     for body in ({"name": "reader"}, {"name": "a b"}, {"name": "x", "servers": ["none"]}, {"name": "x", "odd": 1}, {}):
         assert send(gateway, "POST", "/api/profiles", body).status == 400
     assert send(gateway, "DELETE", "/api/profiles/vault-only").status == 409
+    own = {
+        "servers": ["vault"],
+        "overrides": {"vault___echo": {"description": "Say it."}},
+        "pins": {"vault___echo": "0" * 32},
+    }
+    changed = send(gateway, "PUT", "/api/profiles/vault-only", own)
+    assert changed.status == 200 and changed.json["tools"] == 0
+    assert changed.json["settings"]["overrides"] == own["overrides"] and changed.json["settings"]["pins"] == own["pins"]
+    assert send(gateway, "PUT", "/api/profiles/vault-only", {"pins": {"vault___echo": "x"}}).status == 400
+    assert send(gateway, "PUT", "/api/profiles/reader", {}).status == 404
     send(gateway, "DELETE", f"/api/keys/{key['id']}")
     assert send(gateway, "DELETE", "/api/profiles/vault-only").json == {"deleted": "vault-only"}
     assert send(gateway, "DELETE", "/api/profiles/reader").status in (404, 409)

@@ -236,7 +236,7 @@ def _describe_type(hint: Any) -> dict[str, Any]:
     if origin is tuple:
         return {**_describe_type(args[0]), "is_list": True}
     if origin is Mapping or args:
-        return {"type": "object" if args[1] is Any else "map"}
+        return {"type": "map" if args[1] is str else "object"}
     return {"type": _VALUE_TYPES.get(hint, "map")}
 
 

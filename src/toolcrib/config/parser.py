@@ -72,6 +72,7 @@ FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middlewa
 # Editors and apps have URL schemes of their own.
 _TOKEN_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,60}://[^/\s]{1,300}/?")
+_FINGERPRINT = re.compile("[0-9a-f]{32}")
 _PROFILE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _PROFILE_NAME_RULE = (
     "the name of a profile is part of a URL: use at most 64 letters, digits, underscores, dots and hyphens"
@@ -177,7 +178,7 @@ def _read_profiles(section: ConfigSection, servers: Mapping[str, ServerConfig]) 
         entry = section.child(name)
         if not _PROFILE_NAME.fullmatch(name):
             raise InvalidSetting(entry.path, _PROFILE_NAME_RULE)
-        profile = AccessProfile(name, **entry.read_settings(AccessProfile))
+        profile = _read_profile_settings(name, entry)
         for number, server in enumerate(profile.servers or ()):
             if server not in servers:
                 raise unknown_name((*entry.path, "servers", number), "server", server, servers)
@@ -189,7 +190,24 @@ def read_profile(name: str, settings: Mapping[str, Any]) -> AccessProfile:
     """Return an access profile that was created at run time; raise `InvalidConfig` if it cannot be used."""
     if not _PROFILE_NAME.fullmatch(name):
         raise InvalidSetting(("name",), _PROFILE_NAME_RULE)
-    return AccessProfile(name, **ConfigSection((), settings, {}).read_settings(AccessProfile))
+    return _read_profile_settings(name, ConfigSection((), settings, {}))
+
+
+def _read_profile_settings(name: str, section: ConfigSection) -> AccessProfile:
+    settings = section.read_settings(AccessProfile)
+    overrides = _read_overrides(section.child("overrides"))
+    for pattern, override in overrides.items():
+        if override.name:
+            path = (*section.path, "overrides", pattern, "name")
+            raise InvalidSetting(path, "a tool has one name for all profiles; rename it in `overrides` of the file")
+    pins = section.child("pins")
+    _check_count(pins, MAX_OVERRIDES, "pins")
+    for tool, fingerprint in pins.members.items():
+        if not isinstance(fingerprint, str) or not _FINGERPRINT.fullmatch(fingerprint):
+            raise InvalidSetting(
+                (*pins.path, tool), "must be a fingerprint of 32 hexadecimal digits, as /api/tools shows it"
+            )
+    return AccessProfile(name, **{**settings, "overrides": overrides})
 
 
 def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) -> AuthConfig:

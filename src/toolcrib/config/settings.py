@@ -89,6 +89,14 @@ class AccessProfile:
     mode: ExposureMode | None = setting(None, "The mode; null for the mode of `toolSearch`.")
     confident_from: float | None = setting(None, "The confidence threshold; null for that of `toolSearch`.", 0, 1)
     ask: AskBefore | None = setting(None, "Before which calls the user is asked; null for `ask` of `safety`.")
+    overrides: Mapping[str, ToolOverride] = setting(
+        {}, "Overrides for this profile, in addition to the shared ones and with priority; without `name`."
+    )
+    pins: Mapping[str, str] = setting(
+        {},
+        "Fingerprints of definitions by `server___tool`. If a tool has another definition, the profile cannot use it, "
+        "also after it was approved for the others.",
+    )
     record_content: bool | None = setting(
         None, "Whether the audit log has the arguments and results of calls; null for the setting of `audit`."
     )

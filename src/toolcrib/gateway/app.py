@@ -141,6 +141,7 @@ def _build_starlette_app(
             _share_memory(hub, llm_gateway, router.replicas),
         ):
             endpoint = McpEndpoint(router, hub.config.http)
+            llm_gateway.quotas = (router.tool_handlers.quotas, lambda: hub.profiles)
             routers.append(router)
             drain.on_end_streams.append(router.end_streams)
             async with endpoint.run():

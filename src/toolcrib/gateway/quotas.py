@@ -96,6 +96,19 @@ class ProfileQuotas:
             self._check_rate(profile, "searches", profile.searches_per_minute, "searchesPerMinute")
             use.searches += 1
 
+    def check_searches(self, profile: AccessProfile) -> None:
+        """Raise `QuotaExceeded` if no search is left."""
+        if profile.searches_per_minute is not None:
+            with self._lock:
+                self._get_use(profile.name)
+                self._check_rate(profile, "searches", profile.searches_per_minute, "searchesPerMinute")
+
+    def add_searches(self, profile: AccessProfile, count: int) -> None:
+        """Count searches that were done."""
+        if profile.searches_per_minute is not None:
+            with self._lock:
+                self._get_use(profile.name).searches += count
+
     @contextmanager
     def track_call(self, profile: AccessProfile) -> Iterator[None]:
         """Count a call while it runs, or raise `QuotaExceeded`."""

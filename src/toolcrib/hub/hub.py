@@ -29,7 +29,7 @@ from toolcrib.hub.directory import (
     parse_definitions,
     set_requests,
 )
-from toolcrib.hub.overrides import apply_overrides
+from toolcrib.hub.overrides import apply_overrides, apply_profile
 from toolcrib.hub.safety_review import SafetyEvent, SafetyReview, review_definitions
 from toolcrib.hub.scan_records import OtherToolNames, ScanRecord, scan_definitions
 from toolcrib.hub.view import EXPRESSION_MODE, AccessView
@@ -142,7 +142,11 @@ class Hub:
                 if name and name not in self.profiles:
                     raise UnknownProfile(f"there is no profile {name!r}; add it to `profiles`")
                 rights = self.profiles[name] if name else FULL_ACCESS
-                view = AccessView(self.directory, rights, self.config.tool_search, self._engine)
+                directory, engine = self.directory, self._engine
+                if rights.overrides or rights.pins:
+                    directory = apply_profile(directory, rights, self.config.tool_search)
+                    engine = engine.with_catalog(_update_catalog(engine.catalog, directory))
+                view = AccessView(directory, rights, self.config.tool_search, engine)
                 self._views[name] = view
             return view
 

@@ -8,14 +8,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from toolcrib.adapters.mcp import tools_from_wire
-from toolcrib.config.settings import ToolOverride, ToolSearchConfig
+from toolcrib.config.settings import AccessProfile, ToolOverride, ToolSearchConfig
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.core.validation import find_problems
 from toolcrib.errors import InvalidSchema, ToolcribError
-from toolcrib.hub.directory import DirectoryEntry, ServerTools, build_public_name, limit_problems
+from toolcrib.hub.directory import (
+    DirectoryEntry,
+    QuarantinedTool,
+    ServerTools,
+    ToolDirectory,
+    build_public_name,
+    limit_problems,
+)
+from toolcrib.safety.pinning import compute_fingerprint
+
+_UNPINNED: Final = "its definition differs from the pin of your access profile, which an operator has to update first"
 
 
 def apply_overrides(
@@ -82,7 +92,34 @@ def override_entry(entry: DirectoryEntry, override: ToolOverride, settings: Tool
         hint=tool.hint if override.hint is None else override.hint,
         tags=tool.tags if override.tags is None else override.tags,
     )
-    return replace(entry, definition=definition, tool=changed, override=override, original=entry.definition)
+    if tool.example_requests:
+        changed = changed.with_example_requests(tool.example_requests)
+    # The override of a profile comes after the shared one.
+    merged = override if entry.override is None else _merge(entry.override, override)
+    original = entry.definition if entry.original is None else entry.original
+    return replace(entry, definition=definition, tool=changed, override=merged, original=original)
+
+
+def apply_profile(directory: ToolDirectory, profile: AccessProfile, settings: ToolSearchConfig) -> ToolDirectory:
+    """Return the directory with the overrides of a profile, and without tools that differ from its pins."""
+    servers = (_hold_unpinned(tools, profile.pins) for tools in directory.servers)
+    changed = tuple(apply_overrides(tools, profile.overrides, settings) for tools in servers)
+    return replace(directory, servers=changed)
+
+
+def _hold_unpinned(tools: ServerTools, pins: Mapping[str, str]) -> ServerTools:
+    """Quarantine the tools of a server whose definitions differ from the pins of a profile."""
+    server_id = tools.server.alias or tools.server.name
+    kept: list[DirectoryEntry] = []
+    held = dict(tools.quarantined)
+    for entry in tools.entries:
+        names = (f"{server_id}{SERVER_SEPARATOR}{entry.remote_name}", entry.name)
+        wanted = [pins[name] for name in names if name in pins]
+        if wanted and any(pin != compute_fingerprint(entry.original or entry.definition) for pin in wanted):
+            held[entry.name] = QuarantinedTool(entry.name, names[0], _UNPINNED)
+        else:
+            kept.append(entry)
+    return tools if len(kept) == len(tools.entries) else replace(tools, entries=tuple(kept), quarantined=held)
 
 
 def restore_entry(entry: DirectoryEntry, settings: ToolSearchConfig) -> DirectoryEntry:

@@ -352,7 +352,8 @@ class LlmEndpoint:
             headers = [_JSON_TYPE, ("request-id", request_id.get())]
             if isinstance(error, BudgetExceeded):
                 # Official clients would otherwise try again at once.
-                headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", "false")]
+                should_retry = "true" if error.should_retry else "false"
+                headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", should_retry)]
             await exchange.send_response(error.status, headers, body)
             return
         await exchange.write(format_event("error", body))

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
 from toolcrib.config.settings import (
+    AccessProfile,
     ApiKey,
     LlmApi,
     LlmGatewayConfig,
@@ -18,7 +19,7 @@ from toolcrib.config.settings import (
     LlmSearchSwitch,
     LlmUpstreamConfig,
 )
-from toolcrib.errors import RequestFailed
+from toolcrib.errors import QuotaExceeded, RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import (
     MAX_BODY_BYTES,
@@ -46,7 +47,8 @@ from toolcrib.gateway.llm.translation.response import (
 )
 from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
-from toolcrib.gateway.llm.usage import UsageMeter, UsageReader
+from toolcrib.gateway.llm.usage import BudgetExceeded, UsageMeter, UsageReader
+from toolcrib.gateway.quotas import ProfileQuotas
 from toolcrib.storage.audit import AuditRow
 
 # An entry of the memory is a turn with searches, not a conversation.
@@ -91,6 +93,8 @@ class LlmGateway:
         self._meter = meter or UsageMeter()
         # Called at the end of each request.
         self.on_turn: Callable[[AuditRow], None] | None = None
+        # The quotas of access profiles, and a function that returns the profiles by name.
+        self.quotas: tuple[ProfileQuotas, Callable[[], Mapping[str, AccessProfile]]] | None = None
         self._search_threads = ThreadPoolExecutor(SEARCH_THREADS, "toolcrib-search")
         self._read_threads = ThreadPoolExecutor(READ_THREADS, "toolcrib-read")
         self._prepare_thread = ThreadPoolExecutor(1, "toolcrib-prepare")
@@ -215,6 +219,21 @@ class LlmGateway:
         if key := self._find_key(exchange):
             self._meter.check_budget(exchange.principal.name, key)
 
+    def check_searches(self, exchange: HttpExchange) -> None:
+        """Refuse a request with searches if its access profile has used those of this minute."""
+        quotas, profile = self._find_quotas(exchange)
+        if quotas and profile:
+            try:
+                quotas.check_searches(profile)
+            except QuotaExceeded as error:
+                raise BudgetExceeded(str(error), error.retry_after_seconds, should_retry=True) from None
+
+    def _find_quotas(self, exchange: HttpExchange) -> tuple[ProfileQuotas | None, AccessProfile | None]:
+        if self.quotas is None:
+            return None, None
+        quotas, get_profiles = self.quotas
+        return quotas, get_profiles().get(getattr(exchange.principal, "profile", None) or "")
+
     @contextmanager
     def measure_request(
         self, request: LlmRequest, headers: ResponseHeaders, fill: Callable[[RequestMeasurement], None]
@@ -225,6 +244,9 @@ class LlmGateway:
 
             def record() -> None:
                 fill(measurement)
+                quotas, profile = self._find_quotas(exchange)
+                if quotas and profile and measurement.searches:
+                    quotas.add_searches(profile, measurement.searches)
                 if self.on_turn and (exchange.has_started or measurement.error):
                     self.on_turn(build_turn_row(exchange, request.body, headers, measurement))
                 # A request without a response is sent again, or its error is counted by the client.

@@ -177,6 +177,7 @@ async def answer_request(
         measurement.searches, measurement.found_tools = rewriter.searches, rewriter.revealed_ids
 
     with gateway.measure_request(request, headers, fill):
+        gateway.check_searches(request.exchange)
         is_answered = await (loop.run_streamed(stream) if request.is_streaming else loop.run_whole())
     if is_answered:
         _log.info(

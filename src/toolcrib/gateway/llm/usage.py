@@ -110,11 +110,13 @@ class UsageReader:
 
 
 class BudgetExceeded(RequestFailed):
-    """A key has used its budget for today."""
+    """A key has used its budget for today, or an access profile its searches of a minute."""
 
-    def __init__(self, message: str, retry_after_seconds: int) -> None:
-        super().__init__(message, 429, code="budget_exceeded")
+    def __init__(self, message: str, retry_after_seconds: int, *, should_retry: bool = False) -> None:
+        super().__init__(message, 429, code="quota_exceeded" if should_retry else "budget_exceeded")
         self.retry_after_seconds = retry_after_seconds
+        # Whether a client should wait and retry without asking a person.
+        self.should_retry = should_retry
 
 
 class UsageMeter:

@@ -99,6 +99,7 @@ function profileCard(profile) {
       fact("Keys", profile.keys.join(", ") || "none"),
       fact("Records", profile.records_content ? "arguments and results" : "no arguments or results"),
       fact("Quotas", describeQuotas(profile.settings) || "none"),
+      fact("Own overrides and pins", `${Object.keys(profile.settings.overrides).length} and ${Object.keys(profile.settings.pins).length}`),
     ),
     profile.sample.length ? h("details", h("summary", "Tools"), h("p.mono.names", profile.sample.join(", "), more > 0 ? ` and ${formatNumber(more)} more` : "")) : null,
   );

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from toolcrib.config.fields import list_settings
 from toolcrib.config.parser import read_profile
-from toolcrib.config.settings import AccessProfile
+from toolcrib.config.settings import AccessProfile, ToolOverride
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.keys import KeyRing
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
@@ -31,6 +31,7 @@ def add_access_routes(routes: ApiRoutes, hub: Hub, keys: KeyRing) -> None:
     routes.add("DELETE", "/api/keys/{id}", api.revoke_key, needs_full_access=True)
     routes.add("GET", "/api/profiles", api.list_profiles, needs_full_access=True)
     routes.add("POST", "/api/profiles", api.create_profile, needs_full_access=True)
+    routes.add("PUT", "/api/profiles/{name}", api.replace_profile, needs_full_access=True)
     routes.add("DELETE", "/api/profiles/{name}", api.delete_profile, needs_full_access=True)
 
 
@@ -84,13 +85,22 @@ class _AccessApi:
             raise RequestFailed("`name` must be a string", param="name")
         if name in self._hub.profiles:
             raise RequestFailed(f"there is already an access profile {name!r:.100}; choose another name", param="name")
+        return self._put_profile(call, name, settings, "created an access profile")
+
+    def replace_profile(self, call: ApiCall) -> dict[str, Any]:
+        name = call.text("name")
+        if name not in self._hub.store.list_profiles():
+            raise RequestFailed("there is no such access profile; those in toolcrib.json are changed there", 404)
+        return self._put_profile(call, name, dict(call.body), "changed an access profile")
+
+    def _put_profile(self, call: ApiCall, name: str, settings: dict[str, Any], change: str) -> dict[str, Any]:
         profile = read_profile(name, settings)
         for server in profile.servers or ():
             if server not in self._hub.config.servers:
                 raise RequestFailed(f"there is no server {server!r:.100}; check `servers`", param="servers")
         self._hub.store.put_profile(name, settings, time.time())
         self._hub.refresh_profiles()
-        call.record_change("config", {"change": "created an access profile", "name": name, "settings": settings})
+        call.record_change("config", {"change": change, "name": name, "settings": settings})
         return self._describe_profile(call, name)
 
     def delete_profile(self, call: ApiCall) -> dict[str, Any]:
@@ -133,5 +143,9 @@ def _read_budget(body: Mapping[str, Any]) -> KeyBudget:
 
 
 def _describe_settings(profile: AccessProfile) -> dict[str, Any]:
-    values = asdict(profile)
-    return {setting.key: values[setting.name] for setting in list_settings(AccessProfile)}
+    values = {setting.key: getattr(profile, setting.name) for setting in list_settings(AccessProfile)}
+    overrides = {
+        pattern: {one.key: value for one in list_settings(ToolOverride) if (value := getattr(override, one.name))}
+        for pattern, override in profile.overrides.items()
+    }
+    return {**values, "overrides": overrides}
