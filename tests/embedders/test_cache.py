@@ -82,6 +82,17 @@ def test_file_returns_the_same_bytes_after_a_restart(path: Path) -> None:
     assert first.tobytes() == again.tobytes()
 
 
+def test_stored_vectors_of_all_texts_are_read_at_a_time(path: Path) -> None:
+    first = CachedEmbedder(WordEmbedder(), "words", path).embed_tools(TEXTS)
+    again = CachedEmbedder(WordEmbedder(), "words", path)
+    stored = again.read_stored([*TEXTS, TEXTS[0]])
+    assert stored is not None
+    assert stored.tobytes() == first[[0, 1, 2, 0]].tobytes()
+    assert again.read_stored([*TEXTS, "new"]) is None
+    assert again.read_stored([]) is None
+    assert CachedEmbedder(WordEmbedder(), "words").read_stored(TEXTS) is None
+
+
 def test_vectors_are_not_shared_between_names(path: Path) -> None:
     CachedEmbedder(WordEmbedder(), "one", path).embed_tools(TEXTS)
     words = WordEmbedder()

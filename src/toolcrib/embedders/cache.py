@@ -24,6 +24,8 @@ MAX_NAME_CHARS: Final = 512
 MAX_STORED_VECTORS: Final = 200_000
 # Vectors are stored after each batch, so that a later failure does not lose them.
 _BATCH_TEXTS: Final = 256
+# Stored vectors are read in batches, so that the first missing one ends the reading.
+_READ_TEXTS: Final = 5_000
 # The number of parameters per statement that every SQLite build supports.
 _MAX_SQL_PARAMETERS: Final = 500
 
@@ -159,6 +161,22 @@ class CachedEmbedder:
         """Return one vector per tool text."""
         return self._embed_texts("tool", texts, self._embedder.embed_tools, self._usable_store)
 
+    def read_stored(self, texts: Sequence[str]) -> Vectors | None:
+        """Return one vector per tool text if all of them are stored, else None. They are not cached in memory."""
+        store = self._usable_store
+        keys = [hash_text(self._name, "tool", text) for text in texts]
+        packed: list[bytes] = []
+        for start in range(0, len(keys) if store else 0, _READ_TEXTS):
+            batch = keys[start : start + _READ_TEXTS]
+            found = self._look_up(batch, store)
+            if any(key not in found for key in batch):
+                return None
+            packed += map(found.__getitem__, batch)
+        if not packed:
+            return None
+        self._check_widths({_packed_width(vector) for vector in packed})
+        return _unpack_vectors(packed)
+
     def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
         """Return the underlying embedder's scores of the names in a query."""
         return score_service_names(self._embedder, text, names)
@@ -250,6 +268,13 @@ def unpack_vector(vector: bytes) -> Vectors:
     scale = np.frombuffer(vector, "<f4", 1, _CHECKSUM_BYTES)
     row = np.frombuffer(vector, "<f2", offset=_HEADER_BYTES)
     return row.astype(np.float32) * scale.astype(np.float32)
+
+
+def _unpack_vectors(vectors: list[bytes]) -> Vectors:
+    """Return packed vectors of one width as rows."""
+    parts = [("checksum", "<u4"), ("scale", "<f4"), ("row", "<f2", (_packed_width(vectors[0]),))]
+    table = np.frombuffer(b"".join(vectors), parts)
+    return table["row"].astype(np.float32) * table["scale"].astype(np.float32)[:, None]
 
 
 def _packed_width(vector: bytes) -> int:

@@ -76,6 +76,34 @@ def test_best_candidates_of_a_large_catalog_are_encoded() -> None:
     assert index.reasons(ParsedQuery("bug"), 2) == ()
 
 
+class StoringTopicEmbedder(ProvisionalTopicEmbedder):
+    """Has stored the vectors of the texts in `stored`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stored: set[str] = set()
+
+    def read_stored(self, texts: Sequence[str]) -> Vectors | None:
+        return super().embed_tools(texts) if self.stored.issuperset(texts) else None
+
+
+def test_large_catalog_with_stored_vectors_is_exact_from_the_start() -> None:
+    tools = [Tool(f"t{at}", "about the weather") for at in range(MAX_ENCODED_ON_FIT + 1)]
+    catalog = Catalog([*tools, Tool("b", "about bugs", examples=["it rains"])])
+    words = StoringTopicEmbedder()
+    warm = DenseRanker(words).fit(catalog)
+    assert not warm.rank(ParsedQuery("rain")).fully_encoded
+    assert warm.warm_up(1_000) == 0
+    words.stored = {*words.read}
+    stored = DenseRanker(words).fit(catalog)
+    for query in ("rain", "bug"):
+        expected, found = warm.rank(ParsedQuery(query)), stored.rank(ParsedQuery(query))
+        assert found.fully_encoded
+        assert (found.slots.tobytes(), found.scores.tobytes()) == (expected.slots.tobytes(), expected.scores.tobytes())
+    emptied = catalog.without([tool.id for tool in catalog])
+    assert len(DenseRanker(words).fit(emptied).rank(ParsedQuery("rain")).slots) == 0
+
+
 def test_warm_up_may_finish_while_another_thread_encodes() -> None:
     class MeanwhileEmbedder(ProvisionalTopicEmbedder):
         """Lets another warm-up finish before the first tools are returned."""

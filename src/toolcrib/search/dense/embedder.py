@@ -50,6 +50,14 @@ class ProvisionalEmbedder(Embedder, Protocol):
         """Return vectors of tools that depend on their texts alone; those of `embed_tools` are better."""
 
 
+@runtime_checkable
+class StoringEmbedder(Embedder, Protocol):
+    """An embedder that stores the vectors of tools between runs."""
+
+    def read_stored(self, texts: Sequence[str]) -> Vectors | None:
+        """Return what `embed_tools` returns if the vectors of all texts are stored, else None."""
+
+
 class ServiceNameEmbedder(Embedder, Protocol):
     """An embedder that can tell names of services from those of places, people and so on."""
 

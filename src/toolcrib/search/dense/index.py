@@ -4,13 +4,15 @@ Encoding a tool takes milliseconds, and a catalog may have thousands. So a large
 provisional vectors first, if the embedder has them. A query is compared with these, its best
 candidates are encoded, and their similarities are replaced. Which candidates these are depends on the
 query and the catalog alone, so neither earlier searches nor the progress of `warm_up` change a result.
-Once `warm_up` has encoded every tool, the index uses the exact vectors only.
+Once `warm_up` has encoded every tool, the index uses the exact vectors only. So it does from the start if
+the embedder has stored the vectors of all tools in an earlier run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from threading import Lock
 from typing import ClassVar, Final, NamedTuple
 
@@ -22,6 +24,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.search.dense.embedder import (
     Embedder,
     ProvisionalEmbedder,
+    StoringEmbedder,
     Vectors,
     call_embedder,
     check_width,
@@ -64,7 +67,7 @@ class _ToolVectors(NamedTuple):
     """
 
     table: VectorTable | None = None
-    encoded: Mapping[int, Vectors] | None = None
+    encoded: dict[int, Vectors] | None = None
 
 
 class VectorComparison(NamedTuple):
@@ -77,8 +80,8 @@ class VectorComparison(NamedTuple):
 class DenseIndex:
     """The vectors of the tools of one catalog.
 
-    The vectors are replaced, never modified, so that searches in other threads can finish with those
-    that they have.
+    A table is replaced, never modified, so that searches in other threads can finish with the one that
+    they have. Exact vectors of further tools are added to `encoded`.
     """
 
     def __init__(self, embedder: Embedder, catalog: Catalog, vectors: _ToolVectors) -> None:
@@ -86,6 +89,8 @@ class DenseIndex:
         self._catalog = catalog
         self._vectors = vectors
         self._lock = Lock()
+        # `warm_up` has encoded all tools before this slot.
+        self._first_missing = 0
 
     @property
     def can_score_service_names(self) -> bool:
@@ -151,15 +156,19 @@ class DenseIndex:
         table, encoded = self._vectors
         if table is None or encoded is None:
             return 0
-        missing = [slot for slot in self._catalog.occupied_mask.nonzero()[0].tolist() if slot not in encoded]
+        occupied = self._catalog.occupied_mask
+        slots = (self._first_missing + occupied[self._first_missing :].nonzero()[0]).tolist()
+        missing = list(islice((slot for slot in slots if slot not in encoded), max_tools + 1))
         self._encode(missing[:max_tools])
-        if len(missing) <= max_tools:
-            with self._lock:
-                rows = self._vectors.encoded
-                if rows is not None:
-                    exact = VectorTable.empty(table.width).with_vectors(rows, self._catalog.slot_count)
-                    self._vectors = _ToolVectors(exact)
-        return max(len(missing) - max_tools, 0)
+        if len(missing) > max_tools:
+            self._first_missing = missing[-1]
+            return int(np.count_nonzero(occupied)) - len(encoded)
+        with self._lock:
+            rows = self._vectors.encoded
+            if rows is not None:
+                exact = VectorTable.empty(table.width).with_vectors(dict(rows), self._catalog.slot_count)
+                self._vectors = _ToolVectors(exact)
+        return 0
 
     def with_catalog(self, catalog: Catalog) -> DenseIndex:
         """Return an index of a later catalog. Only changed tools are embedded.
@@ -180,7 +189,12 @@ class DenseIndex:
         elif is_small or (was_warm and len(tools) <= MAX_ENCODED_ON_FIT):
             updated = self._update_exact(vectors.table, slots, tools, catalog)
         else:
-            updated = self._update_provisional(self._embedder, vectors, slots, catalog)
+            stored = None if changed is not None else self._read_stored(list(tools.values()))
+            if stored is None:
+                updated = self._update_provisional(self._embedder, vectors, slots, catalog)
+            else:
+                rows = dict(zip(tools, stored, strict=True))
+                updated = _ToolVectors(VectorTable.empty(stored.shape[1]).with_vectors(rows, catalog.slot_count))
         return DenseIndex(self._embedder, catalog, updated)
 
     def _update_exact(
@@ -196,7 +210,8 @@ class DenseIndex:
 
     def _finish_encoding(self, vectors: _ToolVectors, slots: list[int], catalog: Catalog) -> _ToolVectors:
         """Return the exact vectors of a catalog that has become small."""
-        encoded = {slot: row for slot, row in (vectors.encoded or {}).items() if slot not in set(slots)}
+        changed = set(slots)
+        encoded = {slot: row for slot, row in dict(vectors.encoded or {}).items() if slot not in changed}
         occupied = catalog.occupied_mask.nonzero()[0].tolist()
         missing = {slot: tool for slot in occupied if slot not in encoded and (tool := catalog.tool_at(slot))}
         width = vectors.table.width if vectors.table else 0
@@ -217,7 +232,8 @@ class DenseIndex:
             encoded = dict(zip(kept, table.rows(kept), strict=True)) if table else {}
             table, slots = None, list(range(catalog.slot_count))
         else:
-            encoded = {slot: row for slot, row in encoded.items() if slot not in set(slots)}
+            changed = set(slots)
+            encoded = {slot: row for slot, row in dict(encoded).items() if slot not in changed}
         tools = {slot: tool for slot in slots if (tool := catalog.tool_at(slot)) is not None}
         rows: dict[int, Vectors | None] = dict.fromkeys(slots)
         if tools:
@@ -250,23 +266,32 @@ class DenseIndex:
         if missing:
             rows = self._embed_tools(list(missing.values()), table)
             new = dict(zip(missing, rows, strict=True))
-            with self._lock:
-                # Other threads may have encoded other tools in the meantime.
-                if self._vectors.encoded is not None:
-                    self._vectors = _ToolVectors(self._vectors.table, {**self._vectors.encoded, **new})
+            # Added in place, because copying all of them for each step takes long in a large catalog.
+            encoded.update(new)
         return {slot: new[slot] if slot in new else encoded[slot] for slot in tools}
 
     def _embed_tools(self, tools: list[Tool], table: VectorTable | None) -> Vectors:
         """Return the exact vectors of tools. They must be as wide as those in the table."""
-        texts = [build_tool_text(tool) for tool in tools]
-        requests = [tool.example_requests for tool in tools]
-        texts += [text for some in requests for text in some]
+        texts, counts = _build_texts(tools)
         rows = validate_vectors(call_embedder(self._embedder.embed_tools, texts), len(texts))
         if table is not None:
             check_width("tools", rows, table.width)
-        if len(texts) == len(tools):
-            return _prepare(rows)
-        return _prepare(_mix_examples(rows, list(map(len, requests))))
+        return _prepare(_mix_examples(rows, counts))
+
+    def _read_stored(self, tools: list[Tool]) -> Vectors | None:
+        """Return the exact vectors of tools if the embedder has stored all of them, else None."""
+        if not isinstance(self._embedder, StoringEmbedder) or not tools:
+            return None
+        texts, counts = _build_texts(tools)
+        rows = call_embedder(self._embedder.read_stored, texts)
+        return None if rows is None else _prepare(_mix_examples(validate_vectors(rows, len(texts)), counts))
+
+
+def _build_texts(tools: list[Tool]) -> tuple[list[str], list[int]]:
+    """Return the texts of all tools, then those of all their examples, and the number of examples of each tool."""
+    requests = [tool.example_requests for tool in tools]
+    texts = [build_tool_text(tool) for tool in tools]
+    return texts + [text for some in requests for text in some], list(map(len, requests))
 
 
 def _mix_examples(rows: Vectors, counts: list[int]) -> Vectors:
@@ -275,6 +300,8 @@ def _mix_examples(rows: Vectors, counts: list[int]) -> Vectors:
     `rows` has the vectors of all tools, then those of all examples; `counts` has the number of examples of
     each tool.
     """
+    if len(rows) == len(counts):
+        return rows
     rows = normalize_vectors(rows)
     mixed = rows[: len(counts)].copy()
     begin = len(counts)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from toolcrib.core.schema import list_parameter_texts
@@ -27,7 +28,7 @@ def build_tool_text(tool: Tool) -> str:
     title = _split(tool.title)
     name_words = {word.lower() for word in name}
     if all(word.lower() in name_words for word in title):
-        title = []
+        title = ()
     head = " ".join([*server, *name, *title])
     body = " ".join(f"{tool.hint} {tool.description}".split()[:MAX_DESCRIPTION_WORDS])
     parameters = ", ".join(
@@ -36,5 +37,6 @@ def build_tool_text(tool: Tool) -> str:
     return f"{head}: {body} ({parameters})" if parameters else f"{head}: {body}"
 
 
-def _split(name: str) -> list[str]:
-    return _WORD_BOUNDARY.sub(" ", name).split()
+@lru_cache(maxsize=10_000)
+def _split(name: str) -> tuple[str, ...]:
+    return tuple(_WORD_BOUNDARY.sub(" ", name).split())
