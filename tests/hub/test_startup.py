@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from tests.gateway.serving import wait_until
 from tests.support.postgres import PostgresServer
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig
+from toolcrib.embedders.user_cache import use_vector_cache
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import StoreUnavailable
 from toolcrib.hub.hub import Hub, build_manifest
@@ -37,15 +40,27 @@ def test_embeddings_are_kept_across_a_restart(tmp_path: Path, monkeypatch: pytes
     first.close()
     assert (tmp_path / "shop.db").is_file()
     assert (tmp_path / f"shop{VECTORS_SUFFIX}").is_file()
+    modes = [path.stat().st_mode & 0o777 for path in tmp_path.glob("shop*.db")]
+    assert os.name == "nt" or modes == [0o600, 0o600]
 
     def encode_again(texts: Any) -> Any:
         raise AssertionError(f"encoded again: {texts}")
 
-    monkeypatch.setattr(DEFAULT_ENCODER, "embed_tools", encode_again)
+    monkeypatch.setattr(DEFAULT_ENCODER, "encode_tools", encode_again)
     again = open_hub(_build_config(tmp_path))
     assert again.engine.warm_up() == 0
     assert again.engine.search("reimburse the buyer") == before
     again.close()
+
+
+def test_vectors_next_to_a_store_are_not_in_the_cache_of_the_user_too(tmp_path: Path) -> None:
+    with use_vector_cache(tmp_path / "cache"):
+        hub = open_hub(_build_config(tmp_path))
+        hub.update_server(SERVER, build_manifest(SERVER, TOOLS, {}))
+        assert hub.engine.warm_up() == 0
+        hub.close()
+    with closing(sqlite3.connect(tmp_path / "cache" / "vectors.db")) as connection:
+        assert connection.execute("SELECT count(*) FROM vectors").fetchone() == (0,)
 
 
 def test_replicas_share_the_embeddings_in_postgresql(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,7 +73,7 @@ def test_replicas_share_the_embeddings_in_postgresql(postgres_url: str, monkeypa
     def encode_again(texts: Any) -> Any:
         raise AssertionError(f"encoded again: {texts}")
 
-    monkeypatch.setattr(DEFAULT_ENCODER, "embed_tools", encode_again)
+    monkeypatch.setattr(DEFAULT_ENCODER, "encode_tools", encode_again)
     second = open_hub(config)
     assert second.engine.warm_up() == 0
     assert second.engine.search("reimburse the buyer") == before

@@ -243,10 +243,14 @@ class DefaultEncoder:
         missing = [text for text in texts if text not in stored]
         if not missing:
             return dict(stored)
-        new = dict(zip(missing, self._tool_encoder.encode(_translate_all(missing)), strict=True))
+        new = dict(zip(missing, self.encode_tools(missing), strict=True))
         if self.vector_cache is not None:
             self.vector_cache.put_vectors(new)
         return {**stored, **new}
+
+    def encode_tools(self, texts: Sequence[str]) -> Array:
+        """Return one vector per tool text, without any cache."""
+        return self._tool_encoder.encode(_translate_all(texts))
 
     def embed_provisional(self, texts: Sequence[str]) -> Array:
         """Return static embeddings of tools, without running the transformer."""
@@ -261,6 +265,11 @@ class DefaultEncoder:
         """A hash of the weights and glossaries. Stored vectors are valid for one version."""
         parts = [_read_checksums("encoder.npz"), _read_checksums("questions.npz")]
         return hashlib.blake2b(" ".join([*parts, glossary_checksum()]).encode(), digest_size=8).hexdigest()
+
+    @property
+    def uncached(self) -> UncachedEncoder:
+        """The same embedder without its caches of tools, for callers that keep the vectors themselves."""
+        return UncachedEncoder(self)
 
     @property
     def static_embedder(self) -> StaticEmbedder:
@@ -291,6 +300,16 @@ class DefaultEncoder:
     @cached_property
     def _static_encoder(self) -> StaticEncoder:
         return StaticEncoder(self._tokenizer, _load_weights("sketcher.npz"))
+
+
+class UncachedEncoder:
+    """Embedder that encodes a tool each time."""
+
+    def __init__(self, encoder: DefaultEncoder) -> None:
+        self.embed_queries = encoder.embed_queries
+        self.embed_tools = encoder.encode_tools
+        self.embed_provisional = encoder.embed_provisional
+        self.score_service_names = encoder.score_service_names
 
 
 class StaticEmbedder:

@@ -6,7 +6,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -84,7 +84,9 @@ def is_text_file(path: str) -> bool:
 
 
 def open_connection(path: str, *, any_thread: bool = False) -> sqlite3.Connection:
-    """Return a connection in autocommit mode. The caller closes it."""
+    """Return a connection in autocommit mode. The caller closes it. Only its owner can read a new file."""
+    if path != IN_MEMORY:
+        create_private_file(path)
     connection = sqlite3.connect(
         path, timeout=LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=not any_thread
     )
@@ -96,6 +98,16 @@ def open_connection(path: str, *, any_thread: bool = False) -> sqlite3.Connectio
         connection.close()
         raise
     return connection
+
+
+def create_private_file(path: str) -> None:
+    """Create a file that only its owner can read, unless it exists.
+
+    An existing file is not opened, because closing it would release this process's SQLite locks.
+    """
+    # SQLite reports what is wrong with the path.
+    with suppress(OSError):
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def migrate_file(connection: sqlite3.Connection, path: str, file_type: SqliteFileType) -> None:

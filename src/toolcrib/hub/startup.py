@@ -90,7 +90,7 @@ def _build_rankers(embedding: EmbeddingConfig, url: str, store: Store) -> Mappin
     hybrid = RANKERS["hybrid"]
     if path is not None or source is not None:
         try:
-            encoder = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, path, source=source)
+            encoder = CachedEmbedder(DEFAULT_ENCODER.uncached, DEFAULT_ENCODER.version, path, source=source)
             hybrid = build_hybrid_ranker(encoder)
         except InvalidCacheFile as error:
             _log.warning("the embedding cache is disabled: %s", error)

@@ -7,10 +7,8 @@ connection per call would make every write wait for the disk.
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from threading import RLock
 from typing import Final, TypeVar
@@ -19,6 +17,7 @@ from toolcrib.errors import InvalidStore
 from toolcrib.files.sqlite_file import (
     IN_MEMORY,
     SqliteFileType,
+    create_private_file,
     is_corruption_error,
     is_text_file,
     migrate_file,
@@ -125,7 +124,7 @@ class SqliteDatabase:
         if self._connection is None:
             if self.path != IN_MEMORY:
                 self._file_lock = self._file_lock or FileLock(self.path)
-                _create_file(self.path)
+                create_private_file(self.path)
                 self._file_identity = _read_file_identity(self.path)
             connection = open_connection(self.path, any_thread=True)
             try:
@@ -165,15 +164,6 @@ class SqliteDatabase:
     def _is_replaced(self) -> bool:
         """Return whether another process has moved the damaged file."""
         return _read_file_identity(self.path) != self._file_identity
-
-
-def _create_file(path: str) -> None:
-    """Create a file that only its owner can read, unless it exists.
-
-    An existing file is not opened, because closing it would release this process's SQLite locks.
-    """
-    with suppress(FileExistsError):
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _read_file_identity(path: str) -> tuple[int, int] | None:
