@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,25 @@ def test_replicas_share_the_embeddings_in_postgresql(postgres_url: str, monkeypa
     assert second.engine.search("reimburse the buyer") == before
     first.close()
     second.close()
+
+
+def test_start_waits_for_postgresql(
+    postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = GatewayConfig(servers={"shop": SERVER}, store=postgres_url)
+    open_hub(config).close()
+    postgres_server.stop()
+    with ThreadPoolExecutor(1) as executor:
+        try:
+            with pytest.raises(StoreUnavailable, match="start it, or correct `store`"):
+                open_hub(config)
+            opening = executor.submit(open_hub, config, wait_seconds=60)
+            wait_until(lambda: "as soon as it can" in caplog.text)
+        finally:
+            postgres_server.start()
+        hub = opening.result()
+    assert hub.store.is_available
+    hub.close()
 
 
 def test_tools_are_encoded_while_postgresql_is_away(postgres_server: PostgresServer, postgres_url: str) -> None:

@@ -39,6 +39,7 @@ _COMMANDS = {
     "serve": ("toolcrib.cli.gateway.serve", "Serve MCP, the LLM APIs and the console over HTTP."),
     "status": ("toolcrib.cli.gateway.status", "Show the state of a running gateway."),
     "stdio": ("toolcrib.cli.gateway.stdio", "Serve MCP on standard input and output."),
+    "store": ("toolcrib.cli.gateway.store", "Copy a store from SQLite to PostgreSQL, or back."),
     "tools": ("toolcrib.cli.catalog.tools", "List the tools of a catalog or of the running gateway."),
 }
 _EXIT_INTERRUPTED = 130

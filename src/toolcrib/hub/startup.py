@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
@@ -15,7 +17,7 @@ from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
-from toolcrib.errors import InvalidCacheFile, InvalidStore
+from toolcrib.errors import InvalidCacheFile, InvalidStore, StoreUnavailable
 from toolcrib.files.store_url import is_postgres_url
 from toolcrib.hub.hub import Hub
 from toolcrib.safety.pinning import Pin
@@ -29,14 +31,36 @@ from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 
 VECTORS_SUFFIX: Final = ".vectors.db"
+# How long a gateway waits for PostgreSQL when it starts, and the time between two attempts.
+START_WAIT_SECONDS: Final = 120.0
+START_RETRY_SECONDS: Final = 1.0
 _log = logging.getLogger(__name__)
 
 
-def open_hub(config: GatewayConfig) -> Hub:
-    """Open the store of a configuration and return a hub over it."""
+def open_hub(config: GatewayConfig, *, wait_seconds: float = 0) -> Hub:
+    """Open the store of a configuration and return a hub over it.
+
+    While PostgreSQL is away, wait for it for a time: keys, access profiles and approvals are in the store, and
+    without them a gateway can't know who may call what.
+    """
     url = resolve_store_url(config)
-    store = open_store(url, resolve_journal_folder(config))
+    store = _open_when_available(url, resolve_journal_folder(config), wait_seconds)
     return Hub(config, store, _build_rankers(config.embedding, url, store))
+
+
+def _open_when_available(url: str, journal_folder: Path | None, wait_seconds: float) -> Store:
+    deadline = time.monotonic() + wait_seconds
+    is_waiting = False
+    while True:
+        try:
+            return open_store(url, journal_folder)
+        except StoreUnavailable as error:
+            if time.monotonic() >= deadline:
+                raise
+            if not is_waiting:
+                _log.warning("%s. The gateway starts as soon as it can, within %d seconds", error, wait_seconds)
+            is_waiting = True
+            time.sleep(START_RETRY_SECONDS)
 
 
 class KnownServers(NamedTuple):

@@ -52,6 +52,10 @@ class SqlDatabase(Protocol):
     """Runs functions with a connection. Thread-safe; failures raise `InvalidStore`."""
 
     @property
+    def copy_statements(self) -> tuple[str, ...]:
+        """The statements that follow after all rows of another store were inserted."""
+
+    @property
     def notice(self) -> str:
         """A notice for the operator, such as a damaged file that was moved; empty if none."""
 
@@ -63,12 +67,20 @@ class SqlDatabase(Protocol):
         """Run a function that only reads."""
 
     def write(
-        self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "", notify: str = ""
+        self,
+        write: Callable[[SqlConnection], T],
+        /,
+        *,
+        durable: bool = False,
+        lock: str = "",
+        notify: str = "",
+        timeout_seconds: float | None = None,
     ) -> T:
         """Run a function in a transaction. A durable write survives a crash of the machine.
 
         With a `lock`, no other transaction with the same lock runs at the same time. With `notify`, the
-        listeners get this message after the commit.
+        listeners get this message after the commit. A server breaks a transaction after a timeout, which
+        `timeout_seconds` replaces.
         """
 
     def listen(self, on_message: OnMessage, /) -> None:

@@ -14,6 +14,7 @@ from toolcrib.storage import (
     access,
     audit,
     changes,
+    copying,
     definitions,
     journal,
     llm_usage,
@@ -467,6 +468,10 @@ class Store:
     def release_lease(self, name: str, holder: str) -> None:
         """Give a lease back."""
         self._database.write(lambda connection: shared_values.release_lease(connection, name, holder))
+
+    def copy_to(self, target: Store) -> dict[str, int]:
+        """Copy everything to an empty store in one transaction; return the number of rows by table."""
+        return copying.copy_tables(self._database, target._database)
 
     def close(self) -> None:
         """Close the store. Journals with lines that could not be written stay for the next process."""

@@ -62,9 +62,9 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
     from toolcrib.gateway.app import build_http_app
     from toolcrib.gateway.browser_sessions import BrowserSessions
     from toolcrib.gateway.http_server import Drain, DrainingServer, TimedHttpProtocol
-    from toolcrib.hub.startup import open_hub
+    from toolcrib.hub.startup import START_WAIT_SECONDS, open_hub
 
-    hub = open_hub(config)
+    hub = open_hub(config, wait_seconds=START_WAIT_SECONDS)
     sessions, drain = BrowserSessions(), Drain()
     try:
         on_started = _print_if_started if should_show_progress(verbose, json_log) else None

@@ -29,9 +29,9 @@ def command(config_file: str | None, profile: str | None, json_log: bool, verbos
     import anyio
 
     from toolcrib.gateway.mcp.stdio import serve_stdio
-    from toolcrib.hub.startup import open_hub
+    from toolcrib.hub.startup import START_WAIT_SECONDS, open_hub
 
-    hub = open_hub(config)
+    hub = open_hub(config, wait_seconds=START_WAIT_SECONDS)
     # Raises for an unknown profile before the server starts.
     hub.get_view(profile)
     try:

@@ -33,6 +33,11 @@ T = TypeVar("T")
 class PostgresDatabase:
     """Runs functions with connections of a pool. Thread-safe. Open it after a fork, not before."""
 
+    # The ids of new audit rows follow those of the copied ones.
+    copy_statements: Final = (
+        "SELECT setval(pg_get_serial_sequence('audit', 'id'), coalesce(max(id), 0) + 1, FALSE) FROM audit",
+    )
+
     def __init__(self, url: str) -> None:
         self._pool = PostgresPool(url)
         self._listener = MessageListener(self._pool)
@@ -59,7 +64,14 @@ class PostgresDatabase:
         return self._try_repeatedly(lambda connection: read(PostgresConnection(connection)))
 
     def write(
-        self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "", notify: str = ""
+        self,
+        write: Callable[[SqlConnection], T],
+        /,
+        *,
+        durable: bool = False,
+        lock: str = "",
+        notify: str = "",
+        timeout_seconds: float | None = None,
     ) -> T:
         """Run a function in a transaction. Every committed write survives a crash."""
 
@@ -79,7 +91,7 @@ class PostgresDatabase:
                     return result
                 raise
 
-        return self._try_repeatedly(write_in_transaction)
+        return self._try_repeatedly(write_in_transaction, timeout_seconds)
 
     def listen(self, on_message: OnMessage, /) -> None:
         """Call a function with every message of this or another replica."""
@@ -90,12 +102,12 @@ class PostgresDatabase:
         self._listener.close()
         self._pool.close()
 
-    def _try_repeatedly(self, function: Callable[[Connection[Any]], T]) -> T:
+    def _try_repeatedly(self, function: Callable[[Connection[Any]], T], timeout_seconds: float | None = None) -> T:
         """Run a function with a connection; run it again if its connection broke or if it met a deadlock."""
         attempt = 1
         while True:
             try:
-                with self._pool.connection() as connection:
+                with self._pool.connection(timeout_seconds) as connection:
                     return function(connection)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 failure: Exception = error

@@ -10,7 +10,13 @@ from typing import Any, Final
 from psycopg import Connection, Cursor
 
 _NAMED_VALUE: Final = re.compile(r"(?<![:\w]):(\w+)")
-_SPELLINGS: Final = {"%": "%%", "?": "%s", "LIMIT -1": "LIMIT ALL", "instr(": "strpos("}
+_SPELLINGS: Final = {
+    "%": "%%",
+    "?": "%s",
+    "LIMIT -1": "LIMIT ALL",
+    "instr(": "strpos(",
+    "/* with ids */": "OVERRIDING SYSTEM VALUE",
+}
 
 
 @lru_cache(maxsize=512)

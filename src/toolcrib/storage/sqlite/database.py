@@ -46,6 +46,7 @@ class SqliteDatabase:
 
     # A file that cannot be used raises an error each time.
     is_available: Final = True
+    copy_statements: Final = ()
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -76,7 +77,14 @@ class SqliteDatabase:
                 self._file_lock = None
 
     def write(
-        self, write: Callable[[SqlConnection], T], /, *, durable: bool = False, lock: str = "", notify: str = ""
+        self,
+        write: Callable[[SqlConnection], T],
+        /,
+        *,
+        durable: bool = False,
+        lock: str = "",
+        notify: str = "",
+        timeout_seconds: float | None = None,
     ) -> T:
         """Run a function in a transaction, of which there is one at a time. A durable write survives a crash."""
 
