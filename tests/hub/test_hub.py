@@ -321,7 +321,7 @@ def test_readers_do_not_wait_for_an_update(hub: Hub, monkeypatch: pytest.MonkeyP
         assert may_continue.wait(20)
         return ()
 
-    monkeypatch.setattr("toolcrib.hub.scan_records.scan_definition", scan_slowly)
+    monkeypatch.setattr("toolcrib.hub.safety_review.scan_definition", scan_slowly)
     update_thread = Thread(target=update, args=(hub, MAIL, build_tool("send")))
     update_thread.start()
     try:

@@ -30,8 +30,14 @@ from toolcrib.hub.directory import (
     set_requests,
 )
 from toolcrib.hub.overrides import apply_overrides, apply_profile
-from toolcrib.hub.safety_review import SafetyEvent, SafetyReview, review_definitions
-from toolcrib.hub.scan_records import OtherToolNames, ScanRecord, scan_definitions
+from toolcrib.hub.safety_review import (
+    OtherToolNames,
+    SafetyEvent,
+    SafetyReview,
+    ScanRecord,
+    review_definitions,
+    scan_definitions,
+)
 from toolcrib.hub.view import EXPRESSION_MODE, AccessView
 from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 from toolcrib.safety.pinning import Pin

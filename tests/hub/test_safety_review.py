@@ -11,7 +11,7 @@ import pytest
 
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig, SafetyConfig
-from toolcrib.hub import scan_records
+from toolcrib.hub import safety_review
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.safety.scan import scan_definition
 from toolcrib.search.lexical.ranker import LexicalRanker
@@ -54,7 +54,7 @@ def scanned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         names.append(definition["name"])
         return original(definition, other_names)
 
-    monkeypatch.setattr("toolcrib.hub.scan_records.scan_definition", scan)
+    monkeypatch.setattr("toolcrib.hub.safety_review.scan_definition", scan)
     return names
 
 
@@ -71,7 +71,7 @@ def test_known_definitions_are_not_scanned_again_after_a_restart(filled: Path, s
 
 
 def test_scan_of_another_version_is_not_used(filled: Path, scanned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_records, "__version__", "another")
+    monkeypatch.setattr(safety_review, "__version__", "another")
     with closing(open_files(filled)):
         assert set(scanned) == {"send", "fetch_mail", "read"}
 
