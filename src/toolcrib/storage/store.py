@@ -14,7 +14,6 @@ from toolcrib.storage import (
     access,
     audit,
     changes,
-    copying,
     definitions,
     journal,
     llm_usage,
@@ -37,7 +36,7 @@ from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.pins import PinSummary
 from toolcrib.storage.results import StoredResult
 from toolcrib.storage.shared_values import SharedValue, ValueKind
-from toolcrib.storage.sql_database import CHANGES_MESSAGE, OnMessage, SqlConnection, SqlDatabase
+from toolcrib.storage.sql_database import CHANGES_MESSAGE, OnMessage, SqlConnection, SqlDatabase, copy_tables
 from toolcrib.storage.time_series import Resolution, SeriesAmount
 from toolcrib.storage.tool_usage import ToolUsageTotal
 
@@ -471,7 +470,7 @@ class Store:
 
     def copy_to(self, target: Store) -> dict[str, int]:
         """Copy everything to an empty store in one transaction; return the number of rows by table."""
-        return copying.copy_tables(self._database, target._database)
+        return copy_tables(self._database, target._database)
 
     def close(self) -> None:
         """Close the store. Journals with lines that could not be written stay for the next process."""

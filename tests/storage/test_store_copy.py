@@ -16,9 +16,9 @@ from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
 from toolcrib.storage.access import StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
-from toolcrib.storage.copying import COPIED_TABLES
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.shared_values import SharedValue
+from toolcrib.storage.sql_database import COPIED_TABLES
 from toolcrib.storage.store import Store
 from toolcrib.storage.tool_usage import ToolUsageTotal
 
