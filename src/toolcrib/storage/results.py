@@ -12,11 +12,15 @@ from toolcrib.storage.sql_database import DamagedValue, SqlConnection
 MAX_RESULTS_PER_OWNER: Final = 1_000
 MAX_STORED_RESULTS: Final = 10_000
 MAX_RESULT_TEXT_BYTES: Final = 64 * 1024 * 1024
+# The limits of all owners are enforced after this many results, or after a part of the bytes: adding up the sizes of
+# a thousand results takes several times as long as storing one.
+PRUNE_RESULTS: Final = 100
+PRUNE_PARTS: Final = 64
 
 _COMPRESSION_LEVEL: Final = 1
 _PRUNE_OWNER: Final = (
     "DELETE FROM results WHERE handle IN (SELECT handle FROM results WHERE owner = ? "
-    "ORDER BY created DESC, handle LIMIT -1 OFFSET ?)"
+    "ORDER BY created, handle DESC LIMIT ?)"
 )
 _PRUNE_COUNT: Final = (
     "DELETE FROM results WHERE handle IN (SELECT handle FROM results ORDER BY created DESC, handle LIMIT -1 OFFSET ?)"
@@ -39,10 +43,11 @@ class StoredResult:
     expires: float
 
 
-def write_result(connection: SqlConnection, result: StoredResult, max_bytes: int) -> None:
+def write_result(connection: SqlConnection, result: StoredResult, max_bytes: int | None) -> None:
     """Store a result, and delete expired ones and the oldest ones over the limits.
 
-    `max_bytes` limits the compressed size of all results. The new result is always kept.
+    `max_bytes` limits the compressed size of all results; with None, only the limit of the owner is enforced. The new
+    result is always kept.
     """
     body = zlib.compress(result.text.encode("utf-8", "surrogatepass"), _COMPRESSION_LEVEL)
     connection.execute(
@@ -52,9 +57,12 @@ def write_result(connection: SqlConnection, result: StoredResult, max_bytes: int
         (result.handle, result.owner, result.tool, body, result.created, result.expires),
     )
     delete_expired(connection, result.created)
-    connection.execute(_PRUNE_OWNER, (result.owner, MAX_RESULTS_PER_OWNER))
-    connection.execute(_PRUNE_COUNT, (MAX_STORED_RESULTS,))
-    connection.execute(_PRUNE_BYTES, (max(max_bytes, len(body)),))
+    (count,) = connection.execute("SELECT count(*) FROM results WHERE owner = ?", (result.owner,)).fetchone()
+    if count > MAX_RESULTS_PER_OWNER:
+        connection.execute(_PRUNE_OWNER, (result.owner, count - MAX_RESULTS_PER_OWNER))
+    if max_bytes is not None:
+        connection.execute(_PRUNE_COUNT, (MAX_STORED_RESULTS,))
+        connection.execute(_PRUNE_BYTES, (max(max_bytes, len(body)),))
 
 
 def read_result(connection: SqlConnection, handle: str, owner: str, now: float) -> StoredResult | None:

@@ -15,13 +15,15 @@ from typing import Any, Final
 from toolcrib.core.token_count import estimate_tokens
 
 # Larger texts are estimated from samples.
-MAX_COUNTED_CHARS: Final = 4_000
-SAMPLE_CHARS: Final = 500
+MAX_COUNTED_CHARS: Final = 2_400
+SAMPLE_CHARS: Final = 300
 MAX_LITERAL_CHARS: Final = 2_000_000
 MAX_TABLE_COLUMNS: Final = 100
 MIN_TABLE_ROWS: Final = 5
 _DELIMITERS: Final = ("\t", "|", ",", ";")
 _CHECKED_LINES: Final = 20
+# `json.dumps` with options builds a new encoder for each call, which takes longer than most cells.
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -122,7 +124,7 @@ def get_part_text(part: object) -> str | None:
 
 def encode_json(value: object) -> str:
     """Return a JSON value as compact text."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return _ENCODER.encode(value)
 
 
 def join_path(path: str, key: str) -> str:

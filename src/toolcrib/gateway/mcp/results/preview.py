@@ -23,7 +23,8 @@ MAX_CELL_CHARS: Final = 60
 MAX_COLUMNS: Final = 12
 MAX_OUTLINE_LINES: Final = 60
 # Columns are chosen by the first rows.
-MAX_SAMPLED_ROWS: Final = 100
+MAX_SAMPLED_ROWS: Final = 40
+MAX_ESTIMATED_LINES: Final = 12
 _STRUCTURE_SHARE: Final = 0.55
 _OUTLINE_SHARE: Final = 0.3
 _HEAD_SHARE: Final = 0.65
@@ -45,8 +46,14 @@ class PreviewBudget:
         """Return the first lines that fit into a share of the budget, and reduce the budget."""
         limit = self.tokens * share
         taken: list[str] = []
+        chars, tokens = 0, 0.0
         for line in lines:
-            cost = estimate_tokens(line) + 1
+            if len(taken) < MAX_ESTIMATED_LINES:
+                cost = float(estimate_tokens(line) + 1)
+                chars, tokens = chars + len(line) + 1, tokens + cost
+            else:
+                # The lines of a list are similar, so the first ones tell the length of a token.
+                cost = (len(line) + 1) * tokens / chars
             if cost > limit:
                 break
             taken.append(line)
@@ -161,6 +168,8 @@ def _select_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _render_cell(value: object) -> str:
+    if type(value) is int:
+        return str(value)
     text = value if isinstance(value, str) else "" if value is None else encode_json(value)
     text = " ".join(text.split())
     return text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…"
