@@ -43,6 +43,23 @@ class StoredResult:
     expires: float
 
 
+@dataclass(slots=True)
+class ResultPruning:
+    """Decides when the limits of all owners are enforced, the first time with the first result."""
+
+    count: int = PRUNE_RESULTS
+    size: int = 0
+
+    def choose_limit(self, result: StoredResult, max_bytes: int) -> int | None:
+        """Return the limit of bytes to enforce with this result, or None if it is not due."""
+        self.count += 1
+        self.size += len(result.text)
+        if self.count <= PRUNE_RESULTS and self.size <= max_bytes // PRUNE_PARTS:
+            return None
+        self.count = self.size = 0
+        return max_bytes
+
+
 def write_result(connection: SqlConnection, result: StoredResult, max_bytes: int | None) -> None:
     """Store a result, and delete expired ones and the oldest ones over the limits.
 

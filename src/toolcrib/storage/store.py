@@ -61,7 +61,7 @@ class Store:
         self._journals: list[Journal] = []
         self._calls_since_prune = PRUNE_INTERVAL
         self._vectors_since_prune = VECTOR_PRUNE_INTERVAL
-        self._results_since_prune, self._result_bytes_since_prune = results.PRUNE_RESULTS, 0
+        self._result_pruning = results.ResultPruning()
         self._values_since_prune = shared_values.PRUNE_WRITES
 
     @property
@@ -276,14 +276,8 @@ class Store:
 
     def put_result(self, result: StoredResult, max_bytes: int) -> None:
         """Store a large tool result; delete expired results, and the oldest over the limits."""
-        self._results_since_prune += 1
-        self._result_bytes_since_prune += len(result.text)
-        is_due = self._results_since_prune > results.PRUNE_RESULTS
-        is_due = is_due or self._result_bytes_since_prune > max_bytes // results.PRUNE_PARTS
-        limit = max_bytes if is_due else None
+        limit = self._result_pruning.choose_limit(result, max_bytes)
         self._database.write(lambda connection: results.write_result(connection, result, limit))
-        if is_due:
-            self._results_since_prune = self._result_bytes_since_prune = 0
 
     def get_result(self, handle: str, owner: str, now: float) -> StoredResult | None:
         """Return an owner's result, or None if there is none or it has expired."""
