@@ -50,9 +50,8 @@ T = TypeVar("T")
 class Store:
     """Keeps manifests, pins, usage, results, the audit log, keys and access profiles in a database.
 
-    The methods are synchronous, fast and thread-safe; call them from an event loop through a
-    thread. Every failure raises `InvalidStore` with a message that names the remedy. Open a store
-    after a fork, not before.
+    The methods are synchronous, fast and thread-safe; call them from an event loop through a thread. Every failure
+    raises `InvalidStore` with a message that names the remedy. Open a store after a fork, not before.
     """
 
     def __init__(self, database: SqlDatabase, journal_folder: Path | None = None) -> None:
@@ -156,8 +155,7 @@ class Store:
     def approve(self, server: str, tool: str | None = None, *, fingerprint: str | None = None) -> list[str]:
         """Approve the candidates of a server or of one tool; return the approved tools.
 
-        With a `fingerprint`, approve only the candidate that has it. This protects against a
-        candidate that was replaced after the user reviewed it.
+        With a `fingerprint`, approve only the candidate that has it, and not one that replaced it after the review.
         """
 
         def write(connection: SqlConnection) -> list[str]:
@@ -490,9 +488,8 @@ class Store:
         def write_marked(connection: SqlConnection) -> None:
             write(connection)
             if mark:
-                expires_at = time.time() + journal.KEEP_MARKS_SECONDS
-                value = SharedValue("journal", mark.key, str(mark.position), expires_at)
-                shared_values.write_values(connection, [value])
+                expires = time.time() + journal.KEEP_MARKS_SECONDS
+                shared_values.write_values(connection, [SharedValue("journal", mark.key, str(mark.position), expires)])
 
         self._database.write(write_marked, durable=durable, lock=lock)
 
