@@ -35,6 +35,34 @@ def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: Gateway
     assert gateway.request("/api/tools/wiki___search_pages").status == 404
 
 
+def test_change_in_a_long_text_is_shown_with_what_is_left_out(
+    page: Page, gateway: GatewayProcess, showcase: Path
+) -> None:
+    long = f"Move a page to a place. {'The old name stays as a link. ' * 300}Then {{}} the links.{' More about links.' * 300}"
+    for verb in ("keep", "drop"):
+        edit_tools(showcase, "wiki", move_page=long.format(verb))
+        gateway.request("/api/servers/wiki/restart", body={})
+        if verb == "keep":
+            wait_until(lambda: "wiki___move_page" in gateway.servers()["wiki"]["waiting"])
+            (first,) = gateway.request("/api/decisions").json["decisions"]
+            gateway.request(
+                "/api/decisions/approve", body={name: first[name] for name in ("server", "tool", "fingerprint")}
+            )
+    page.goto("/decisions")
+    changed = page.get_by_role("article", name="move_page")
+    expect(changed.locator("del")).to_have_text("keep")
+    after = changed.locator(".after").first
+    expect(after.locator("ins")).to_have_text("drop")
+    buttons = after.get_by_role("button", name="more characters")
+    expect(buttons).to_have_count(2)
+    expect(after).not_to_contain_text("Move a page to a place.")
+    buttons.first.click()
+    expect(after).to_contain_text("Move a page to a place.")
+    expect(buttons).to_have_count(1)
+    changed.get_by_role("button", name="Approve").click()
+    expect(changed).to_have_count(0)
+
+
 def test_all_changes_of_a_server_are_approved_together(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
     edit_tools(showcase, "wiki", export_page="Export a page.", move_page="Move a page.")
     gateway.request("/api/servers/wiki/restart", body={})

@@ -317,7 +317,7 @@ def test_llm_traffic_is_summed_and_followed_turn_by_turn(gateway: GatewayProcess
     )
     turns = [
         AuditRow("llm", "ok", time.time(), server="openai", tool="gpt-x", session="c1", details={"tools_sent": [name]})
-        for name in ("first", "second")
+        for name in ("first", "second", "second")
     ]
     store.append_audit([*turns, AuditRow("llm", "error", time.time(), server="openai", tool="gpt-x", session="c2")])
     store.close()
@@ -327,9 +327,11 @@ def test_llm_traffic_is_summed_and_followed_turn_by_turn(gateway: GatewayProcess
     assert {model["model"]: model["requests"] for model in llm["models"]} == {"gpt-x": 2, "gpt-y": 1}
     assert llm["total"]["input_tokens"] == 101 and llm["total"]["saved_tokens"] == 900
     conversations = get(gateway, "/api/llm/conversations")["conversations"]
-    assert [(each["id"], each["turns"], each["errors"]) for each in conversations] == [("c2", 1, 1), ("c1", 2, 0)]
+    assert [(each["id"], each["turns"], each["errors"]) for each in conversations] == [("c2", 1, 1), ("c1", 3, 0)]
+    assert llm["prefix"] == conversations[1]["prefix"] == {"turns": 2, "kept": 1}
     conversation = get(gateway, "/api/llm/conversations/c1")
-    assert [turn["details"]["tools_sent"] for turn in conversation["turns"]] == [["first"], ["second"]]
+    assert [turn["details"]["tools_sent"] for turn in conversation["turns"]] == [["first"], ["second"], ["second"]]
+    assert [turn["details"]["tools_kept"] for turn in conversation["turns"]] == [False, False, True]
     assert gateway.request("/api/llm/conversations/none", ADMIN).status == 404
 
 

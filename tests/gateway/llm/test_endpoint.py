@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import socket
 import threading
+from contextlib import ExitStack
 from typing import Any
 
 import httpx2
@@ -18,10 +20,13 @@ from tests.gateway.llm.raw_upstream import ScriptedAnswer, message_end, message_
 from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions
 from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, encode_events
+from tests.gateway.serving import wait_until
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm import endpoint
 from toolcrib.gateway.llm.gateway import LlmGateway
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 
+STALLED_STREAMS = 200
 either = pytest.mark.parametrize("tools", [[], [REGEX, *HARBOUR]], ids=["passed on", "searched"])
 
 
@@ -55,6 +60,32 @@ def test_request_of_a_client_that_stops_reading_is_cancelled(
     ):
         # The connection to the upstream is closed, so that no further tokens are generated.
         assert upstream.gone.wait(60)
+
+
+@either
+def test_nothing_is_left_of_stalled_streams_that_are_closed_together(tools: list[dict[str, Any]]) -> None:
+    is_closed = threading.Event()
+    unfinished = ScriptedAnswer([message_start(), text_block("on and on " * 900), lambda: is_closed.wait(60)])
+
+    def count_open() -> int:
+        gc.collect()
+        return sum(isinstance(each, endpoint.HttpExchange | UpstreamResponse) for each in gc.get_objects())
+
+    with (
+        raw_upstream(always=unfinished) as upstream,
+        gateway_for_upstream(upstream.url) as served,
+        ExitStack() as clients,
+    ):
+        before = count_open()
+        for number in range(0, STALLED_STREAMS, 5):
+            # A few at a time, because the upstream has a short queue of connections.
+            for _ in range(5):
+                clients.enter_context(send_post(served.url, messages(tools)))
+            wait_until(lambda expected=number + 5: len(upstream.bodies) == expected)  # type: ignore[misc]
+        wait_until(lambda: count_open() == before + 2 * STALLED_STREAMS)
+        clients.close()
+        wait_until(lambda: count_open() == before)
+        is_closed.set()
 
 
 @either

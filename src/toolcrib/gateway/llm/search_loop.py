@@ -289,6 +289,8 @@ class _SearchLoop:
         events: deque[SseEvent] = deque()
         while chunk := await response.read_chunk():
             events.extend(parser.parse_chunk(chunk))
+            # A write may wait long for the client.
+            del chunk
             is_done = await self._handle_events(stream, events)
             while stream.needs_search:
                 await self._write(stream, await self._gateway.run_search(stream.run_search))
@@ -315,7 +317,9 @@ class _SearchLoop:
         return is_done
 
     async def _write(self, stream: ReplyStream, events: Iterable[Body], end: bytes = b"") -> None:
-        if data := b"".join([*map(stream.encode_event, events), end]):
+        data = b"".join([*map(stream.encode_event, events), end])
+        del events
+        if data:
             await self._exchange.write(data)
 
 

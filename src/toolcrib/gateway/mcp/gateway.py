@@ -13,7 +13,7 @@ from typing import Final
 import anyio
 
 from toolcrib.config.settings import GatewayConfig
-from toolcrib.config.watch import ConfigChange, ConfigDifference, ConfigWatcher
+from toolcrib.config.watch import POLL_SECONDS, ConfigChange, ConfigDifference, ConfigWatcher
 from toolcrib.errors import InvalidConfig, ToolcribError
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import check_bind_address
@@ -144,9 +144,10 @@ async def _warm_up_engine(router: McpRouter) -> None:
 
 async def reload_on_change(router: McpRouter) -> None:
     """Apply every edit of the configuration file until cancelled."""
-    running = router.hub.config
-    if running.path is None:
-        return
+    while (running := router.hub.config).path is None:
+        # The console may write the first file.
+        await anyio.sleep(POLL_SECONDS)
+    assert running.path is not None
     watcher = ConfigWatcher(running, running.path)
     first = await anyio.to_thread.run_sync(watcher.check_once)
     # Options of the command line override `http`, so a difference there is not an edit.

@@ -9,6 +9,7 @@ const PAGE_ROWS = 50;
 // Older rows leave the table, so that a page that is open for hours stays small.
 const MAX_ROWS = 300;
 const DRAW_MS = 250;
+const RETRY_MS = 3_000;
 const FIELDS = ["action", "outcome", "client", "server", "tool"];
 
 const query = new URLSearchParams(location.search);
@@ -19,6 +20,7 @@ let skipped = 0;
 let isPaused = false;
 let stop = () => {};
 let timer = 0;
+let retry = 0;
 
 const body = h("tbody");
 const empty = h("div");
@@ -111,7 +113,19 @@ const activeFilters = () => Object.fromEntries(FIELDS.filter((name) => filters[n
 
 async function load() {
   stop();
-  const page = await get("/api/activity", { ...activeFilters(), limit: PAGE_ROWS });
+  clearTimeout(retry);
+  let page;
+  try {
+    page = await get("/api/activity", { ...activeFilters(), limit: PAGE_ROWS });
+  } catch (error) {
+    if (error.status !== 503) throw error;
+    // The database is away. What was loaded before stays, and the rest follows when it is back.
+    table.hidden = !body.childElementCount;
+    fill(empty, state("stale", "The history cannot be read now", "The database of the gateway cannot be reached. What happens meanwhile is recorded and appears here when it is back."));
+    older.hidden = true;
+    retry = setTimeout(() => load().catch(() => {}), RETRY_MS);
+    return;
+  }
   pending = [];
   fill(body, page.rows.map((row) => rowElement(row)));
   older.hidden = page.next === null;

@@ -42,7 +42,6 @@ function changePreview(preview) {
     "div.stack",
     h("p", "This changes ", h("code", preview.path), ". Comments and order are kept."),
     renderDiff(preview.diff || "Nothing changes."),
-    preview.needsRestart ? h("p.notice", { dataset: { kind: "warn" } }, "The gateway runs without a configuration file. Restart toolcrib serve after saving.") : null,
   );
 }
 

@@ -1,6 +1,6 @@
 // Diffs: the changed lines of a text, and two definitions side by side.
 
-import { h, longText, revealHidden } from "./dom.js";
+import { fill, h, longText, plural, revealHidden } from "./dom.js";
 
 /** Return a diff in lines with - and + (or of a unified diff) with its signs in colour. */
 export function renderDiff(text) {
@@ -13,12 +13,40 @@ export function renderDiff(text) {
   return h("pre.diff", { tabindex: "0", "aria-label": "Changes" }, lines);
 }
 
+const MAX_MARKED_CHARS = 4_000;
+const MAX_MARKED_QUOTES = 200;
+const CONTEXT_CHARS = 400;
+
 /** Return a text with some quotes of it marked. */
 function markQuotes(text, quotes) {
-  const found = quotes.find((quote) => text.includes(quote));
-  if (!found) return [text];
-  const at = text.indexOf(found);
-  return [...markQuotes(text.slice(0, at), quotes), h("mark.finding", found), ...markQuotes(text.slice(at + found.length), quotes)];
+  const parts = [];
+  let from = 0;
+  while (parts.length < 2 * MAX_MARKED_QUOTES) {
+    const places = quotes.map((quote) => [text.indexOf(quote, from), quote]).filter(([at]) => at >= 0);
+    if (!places.length) break;
+    const [at, quote] = places.reduce((first, each) => (each[0] < first[0] ? each : first));
+    parts.push(text.slice(from, at), h("mark.finding", quote));
+    from = at + quote.length;
+  }
+  return [...parts, text.slice(from)];
+}
+
+/** Return a part of a text with its quotes marked; of a long part the start or the end, with a button that shows the rest. */
+function foldPart(text, quotes, limit, keepsEnd = false) {
+  if (text.length <= limit) return markQuotes(text, quotes);
+  const shown = keepsEnd ? text.slice(-limit) : text.slice(0, limit);
+  const rest = keepsEnd ? text.slice(0, -limit) : text.slice(limit);
+  const findings = quotes.filter((quote) => rest.includes(quote)).length;
+  const more = `${plural(rest.length, "more character")}${findings ? `, with ${plural(findings, "finding")}` : ""}`;
+  const button = h("button.text-button", { type: "button" }, keepsEnd ? `${more} …` : `… ${more}`);
+  const box = h("span", keepsEnd ? [button, " "] : null, markQuotes(shown, quotes), keepsEnd ? null : [" ", button]);
+  button.addEventListener("click", () => {
+    const scrolled = box.closest(".long-text");
+    fill(box, markQuotes(text, quotes));
+    scrolled?.classList.add("is-long");
+    if (scrolled) scrolled.tabIndex = 0;
+  });
+  return box;
 }
 
 /** Return two texts with the words that differ marked, and some quotes in the second: [before, after]. */
@@ -28,9 +56,12 @@ export function markWords(before, after, quotes = []) {
   while (start < left.length && start < right.length && left[start] === right[start]) start++;
   let end = 0;
   while (end < left.length - start && end < right.length - start && left.at(-1 - end) === right.at(-1 - end)) end++;
+  // Of long texts, what changed is shown with some text around it.
+  const isLong = Math.max(before.length, after.length) >= MAX_MARKED_CHARS;
+  const [around, changed] = isLong ? [CONTEXT_CHARS, MAX_MARKED_CHARS] : [Infinity, Infinity];
   const mark = (words, selector, marked) => {
-    const [head, middle, tail] = [words.slice(0, start), words.slice(start, words.length - end), words.slice(words.length - end)].map((part) => markQuotes(part.join(""), marked));
-    return [head, middle.join("") ? h(selector, middle) : null, tail];
+    const [head, middle, tail] = [words.slice(0, start), words.slice(start, words.length - end), words.slice(words.length - end)].map((part) => part.join(""));
+    return [foldPart(head, marked, around, true), middle ? h(selector, foldPart(middle, marked, changed)) : null, foldPart(tail, marked, around)];
   };
   return [mark(left, "del", []), mark(right, "ins", quotes)];
 }
@@ -47,7 +78,6 @@ export function listChanges(before, after, path = "", depth = 0) {
 }
 
 const toText = (value) => (value === undefined ? "" : typeof value === "string" ? value : JSON.stringify(value, null, 2));
-const MAX_MARKED_CHARS = 4_000;
 
 /** Return a table that shows two definitions side by side, with some quotes of the second marked. */
 export function sideBySide(before, after, quotes = [], titles = ["Approved", "Now"]) {
@@ -63,8 +93,7 @@ export function sideBySide(before, after, quotes = [], titles = ["Approved", "No
         "tbody",
         changes.map((change) => {
           const texts = [toText(change.before), toText(change.after)];
-          const isShort = texts.every((text) => text.length < MAX_MARKED_CHARS) && texts[1];
-          const [left, right] = isShort && (texts[0] || quotes.length) ? markWords(texts[0], texts[1], quotes) : texts.map((text) => longText(text, 1_000));
+          const [left, right] = texts[1] && (texts[0] || quotes.length) ? markWords(texts[0], texts[1], quotes) : texts.map((text) => longText(text, 1_000));
           return h(
             "tr",
             h("td.mono.muted", change.path),

@@ -50,6 +50,7 @@ function draw(llm, conversations) {
     parts.figures,
     figure("Requests", formatCompact(total.requests), "in 30 days"),
     figure("Tokens in", formatCompact(total.input_tokens), total.input_tokens ? `${formatPercent(total.cached_tokens / total.input_tokens)} read from the prompt cache` : ""),
+    figure("Prefix kept", llm.prefix.turns ? formatPercent(llm.prefix.kept / llm.prefix.turns) : "–", llm.prefix.turns ? `${formatNumber(llm.prefix.kept)} of ${plural(llm.prefix.turns, "later turn")} began with the same tools` : "no conversation has a second turn yet"),
     figure("Tokens out", formatCompact(total.output_tokens)),
     figure("Held back", formatCompact(total.saved_tokens), "tokens of tools that were not sent"),
     figure("Errors", formatNumber(llm.errors), "in the newest requests"),
@@ -93,7 +94,7 @@ function draw(llm, conversations) {
       conversations.length
         ? table(
             "Conversations",
-            ["Model", "Upstream", "Client", "#Turns", "#Held back", "Last turn"],
+            ["Model", "Upstream", "Client", "#Turns", "#Prefix kept", "#Held back", "Last turn"],
             conversations.map((each) =>
               h(
                 "tr.is-clickable",
@@ -102,6 +103,7 @@ function draw(llm, conversations) {
                 h("td", each.upstream),
                 h("td", each.client || each.key || "–"),
                 h("td.number", formatNumber(each.turns), each.errors ? ` (${plural(each.errors, "error")})` : ""),
+                h("td.number.nowrap", each.prefix.turns ? `${formatNumber(each.prefix.kept)} of ${formatNumber(each.prefix.turns)}` : "–"),
                 h("td.number", formatCompact(each.tokens_held_back)),
                 h("td", timeAgo(each.last)),
               ),
@@ -137,6 +139,7 @@ function turnElement(turn, index) {
         details.tools_total === undefined ? "" : `${formatNumber(details.tools_count ?? sent.length)} of ${formatNumber(details.tools_total)} tools sent`,
         details.tokens_held_back ? `about ${formatCompact(details.tokens_held_back)} tokens held back` : "",
         details.tokens_in ? `${formatCompact(details.tokens_in)} in, ${formatCompact(details.tokens_out ?? 0)} out` : "",
+        index && details.tools_sent ? (details.tools_kept ? "same tools as before, so the prefix is kept" : "other tools than before, so the prefix is new") : "",
         details.searches ? plural(details.searches, "search", "searches") : "",
       ].filter(Boolean).join(" · "),
     ),

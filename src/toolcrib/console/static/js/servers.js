@@ -17,6 +17,9 @@ const hasFullAccess = document.body.dataset.fullAccess === "true";
 let openName = new URLSearchParams(location.search).get("server") ?? "";
 let shown = "";
 let log;
+// The last reply with what the database has about each server.
+const known = new Map();
+const STORED_FIELDS = ["info", "instructions", "seenAt", "calls", "failures", "seconds"];
 
 const openAdd = (way) => addServer(way).then((isSaved) => isSaved && refresh());
 find("[data-add]")?.addEventListener("click", () => openAdd());
@@ -117,6 +120,8 @@ async function loadDetail(name) {
     return;
   }
   if (openName !== name) return;
+  if (!server.storeTrouble) known.set(name, server);
+  else if (known.has(name)) for (const field of STORED_FIELDS) server[field] = known.get(name)[field];
   detail.hidden = false;
   root.classList.add("has-detail");
   const signature = JSON.stringify({ ...server, seenAt: 0 });
@@ -143,11 +148,13 @@ function showInstead(message) {
 
 function showDetail(server) {
   log = h("pre.log", { tabindex: "0", "aria-label": "Log" });
+  const isKnown = !server.storeTrouble || known.has(server.name);
   fill(
     detail,
     h("button.button.small.back", { type: "button", onclick: closeServer }, "← All servers"),
     h("header.detail-head", h("h2", server.name), h("div.row", stateBadge({ ...server, waiting: [] }), server.info.version ? h("span.muted", `${server.info.title ?? server.info.name ?? ""} ${server.info.version}`) : null)),
     server.trouble ? h("p.notice", { dataset: { kind: server.state === "stopped" ? "" : "bad" } }, server.trouble) : null,
+    server.storeTrouble ? h("p.notice", { dataset: { kind: "warn" }, role: "status" }, `${known.has(server.name) ? "Calls, errors and version are from before the database was away" : "Calls, errors and version are not known now"}: ${server.storeTrouble}`) : null,
     server.login?.state === "waiting" ? h("p.notice", "Waiting for the login in the other tab.") : null,
     server.login?.state === "failed" ? h("p.notice", { dataset: { kind: "bad" } }, server.login.message) : null,
     hasFullAccess ? renderActions(server) : null,
@@ -155,8 +162,8 @@ function showDetail(server) {
       "div.figures",
       figure("Tools", formatNumber(server.tools), h("a", { href: `/catalog?server=${encodeURIComponent(server.name)}` }, "in the catalog")),
       figure("Tokens", formatCompact(server.tokens), "if a client got them all"),
-      figure("Calls", formatNumber(server.calls), server.calls ? `${formatSeconds(server.seconds / server.calls)} on average` : "none yet"),
-      figure("Errors", formatNumber(server.failures), server.calls ? `${((100 * server.failures) / server.calls).toFixed(1)} % of calls` : "none"),
+      figure("Calls", isKnown ? formatNumber(server.calls) : "–", !isKnown ? "not known now" : server.calls ? `${formatSeconds(server.seconds / server.calls)} on average` : "none yet"),
+      figure("Errors", isKnown ? formatNumber(server.failures) : "–", !isKnown ? "not known now" : server.calls ? `${((100 * server.failures) / server.calls).toFixed(1)} % of calls` : "none"),
     ),
     h(
       "section.detail-section",

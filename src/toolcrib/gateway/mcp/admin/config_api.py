@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -199,17 +199,13 @@ def _edit_servers(call: ApiCall) -> dict[str, Any]:
         if call.body.get("revision") != edit.revision:
             raise RequestFailed("the file has changed since the preview; look at the changes again", 409)
         replace_file(edit.path, edit.after, edit.before)
+        if hub.config.path is None:
+            # From now on the gateway watches the file.
+            hub.config = replace(hub.config, path=edit.path)
         change = {"change": str(call.body["action"]), "file": str(edit.path)}
         names = call.body.get("entries") or [call.body.get("name") or ""]
         call.record_change("config", change, server=", ".join(map(str, names))[:MAX_RECORDED_CHARS])
-    return {
-        "path": str(edit.path),
-        "diff": edit.render_diff(),
-        "revision": edit.revision,
-        "applied": is_applied,
-        # A gateway that runs without a file does not watch for one.
-        "needsRestart": hub.config.path is None,
-    }
+    return {"path": str(edit.path), "diff": edit.render_diff(), "revision": edit.revision, "applied": is_applied}
 
 
 def _plan_edit(call: ApiCall) -> ConfigEdit:

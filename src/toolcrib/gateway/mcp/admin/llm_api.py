@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -55,7 +56,27 @@ def _get_llm(call: ApiCall) -> dict[str, Any]:
         "days": _sum_usage(usage, "day", lambda each: each.day),
         "total": {name: sum(getattr(each, name) for each in usage) for name in _AMOUNTS},
         "errors": errors.total(),
+        "prefix": _sum_prefixes(_group_turns(recent).values()),
     }
+
+
+def _group_turns(rows: Iterable[AuditRow]) -> dict[str, list[AuditRow]]:
+    """Return the requests of each conversation."""
+    turns: dict[str, list[AuditRow]] = {}
+    for row in rows:
+        if row.session:
+            turns.setdefault(row.session, []).append(row)
+    return turns
+
+
+def _sum_prefixes(conversations: Iterable[list[AuditRow]]) -> dict[str, int]:
+    """Return how many later turns had the same tools as the turn before; tools are the start of a prompt."""
+    pairs = [pair for rows in conversations for pair in pairwise(rows)]
+    return {"turns": len(pairs), "kept": sum(_has_same_tools(*pair) for pair in pairs)}
+
+
+def _has_same_tools(left: AuditRow, right: AuditRow) -> bool:
+    return all(left.details.get(name) == right.details.get(name) for name in ("tools_count", "tools_sent"))
 
 
 def _sum_usage(usage: Iterable[LlmUsage], name: str, get_group: Callable[[LlmUsage], str]) -> list[dict[str, Any]]:
@@ -72,11 +93,7 @@ def _list_conversations(call: ApiCall) -> dict[str, Any]:
     """Return the conversations of the newest requests, the newest first."""
     call.router.audit.flush()
     rows = call.router.hub.store.list_audit(AuditFilter(action="llm"), MAX_SCANNED_REQUESTS)
-    turns: dict[str, list[AuditRow]] = {}
-    for row in rows:
-        if row.session:
-            turns.setdefault(row.session, []).append(row)
-    conversations = [_describe_conversation(id, found) for id, found in turns.items()]
+    conversations = [_describe_conversation(id, found) for id, found in _group_turns(rows).items()]
     return {"conversations": conversations[:MAX_CONVERSATIONS]}
 
 
@@ -92,6 +109,7 @@ def _describe_conversation(id: str, rows: list[AuditRow]) -> dict[str, Any]:
         "first": rows[-1].at,
         "last": newest.at,
         "errors": sum(row.outcome != "ok" for row in rows),
+        "prefix": _sum_prefixes([rows]),
         "tokens_held_back": sum(int(row.details.get("tokens_held_back", 0)) for row in rows),
     }
 
@@ -105,11 +123,12 @@ def _get_conversation(call: ApiCall) -> dict[str, Any]:
         raise RequestFailed("there is no such conversation; it may have been deleted because of its age", 404)
     turns: list[dict[str, Any]] = []
     before: set[str] = set()
-    for row in rows:
+    for number, row in enumerate(rows):
         turn = row.to_json()
         known = {*row.details.get("tools_sent", ()), *row.details.get("tools_found", ())}
         # What the model could use in this turn and not in the turn before.
         turn["details"]["tools_added"] = sorted(known - before) if turns else []
+        turn["details"]["tools_kept"] = number > 0 and _has_same_tools(rows[number - 1], row)
         turns.append(turn)
         before = known
     return {"id": call.text("id"), "turns": turns}

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
+from toolcrib.core.prompts import NOTES_FOR_PEOPLE
 from toolcrib.errors import InvalidQuery, RequestFailed
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.hub.view import AccessView
@@ -81,6 +82,7 @@ def _search_tools(call: ApiCall) -> dict[str, Any]:
             rendered["reasons"] = [asdict(reason) for reason in hit.reasons]
             rendered["segment"] = _find_best_segment(hit, segments)
         hits.append(rendered)
+    notes = call.router.tool_handlers.render_search_notes(view, entries, result.confident, NOTES_FOR_PEOPLE)
     return {
         "query": query,
         "mode": result.mode,
@@ -93,7 +95,7 @@ def _search_tools(call: ApiCall) -> dict[str, Any]:
         ],
         "hits": hits,
         "more": bool(result.has_more),
-        "notes": [*result.notes, *call.router.tool_handlers.render_search_notes(view, entries, result.confident)],
+        "notes": [*result.notes, *notes],
     }
 
 

@@ -8,7 +8,7 @@ import anyio
 
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.core.token_count import count_tool_tokens
-from toolcrib.errors import InvalidConfig, InvalidStore, LoginFailed, RequestFailed
+from toolcrib.errors import InvalidConfig, InvalidStore, LoginFailed, RequestFailed, StoreUnavailable
 from toolcrib.gateway.logs import Redactor
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.server.router import McpRouter
@@ -46,8 +46,12 @@ def _get_server(call: ApiCall, logins: ServerLogins) -> dict[str, Any]:
     server, hub = find_server(call), call.router.hub
     upstream = call.router.pool.servers.get(server.name)
     entries = [entry for entry in call.view.entries.values() if entry.server == server.name]
-    manifest = hub.store.get_manifest(server.name)
-    usage = hub.store.get_usage()
+    store_trouble = ""
+    try:
+        manifest, usage = hub.store.get_manifest(server.name), hub.store.get_usage()
+    except StoreUnavailable:
+        # The state of a server does not depend on the database.
+        manifest, usage, store_trouble = None, {}, "the database of the gateway cannot be reached"
     totals = [usage[entry.name] for entry in entries if entry.name in usage]
     heaviest = sorted(entries, key=lambda entry: -count_tool_tokens(entry.tool))[:5]
     return {
@@ -72,6 +76,7 @@ def _get_server(call: ApiCall, logins: ServerLogins) -> dict[str, Any]:
         "seconds": sum(total.seconds for total in totals),
         "canLogIn": bool(server.url),
         "login": logins.states.get(server.name),
+        "storeTrouble": store_trouble,
     }
 
 

@@ -261,18 +261,25 @@ def build_search_result(rendered: RenderedTools, text: str, notes: Sequence[str]
     }
 
 
+# Notes for a model use the templates of `prompts` themselves.
+MODEL_WORDING: Final[Mapping[str, str]] = {}
+
+
 def render_notes(
     entries: Sequence[DirectoryEntry],
     unreachable: Mapping[str, str],
     quarantined: Mapping[str, Sequence[str]],
     unlisted: Mapping[str, str],
     unusable: Mapping[str, str],
+    *,
+    wording: Mapping[str, str],
 ) -> list[str]:
     """Return at most `MAX_NOTES` notes on the servers and tools of a search result.
 
-    The mappings are keyed by server: `quarantined` names tools, the others give a reason.
+    The mappings are keyed by server: `quarantined` names tools, the others give a reason. `wording` has other
+    templates in place of some of `prompts`.
     """
-    notes = render_unlisted_servers(unlisted)
+    notes = render_unlisted_servers(unlisted, wording)
     for server, reason in unreachable.items():
         if count := sum(entry.server == server for entry in entries):
             notes.append(
@@ -280,21 +287,23 @@ def render_notes(
             )
     for server, held in quarantined.items():
         tools, names = format_tool_count(len(held)), join_names(held, MAX_NAMED_TOOLS)
-        notes.append(prompts.TOOLS_QUARANTINED.format(count=tools, server=server, names=names))
+        template = wording.get(prompts.TOOLS_QUARANTINED, prompts.TOOLS_QUARANTINED)
+        notes.append(template.format(count=tools, server=server, names=names))
     for server, reason in unusable.items():
         notes.append(prompts.TOOLS_UNUSABLE.format(server=server, reason=reason))
     # First, because they protect the user, and the number of notes is limited.
-    return [*render_warnings(entries), *notes][:MAX_NOTES]
+    return [*render_warnings(entries, wording), *notes][:MAX_NOTES]
 
 
-def render_warnings(entries: Iterable[DirectoryEntry]) -> list[str]:
+def render_warnings(entries: Iterable[DirectoryEntry], wording: Mapping[str, str] = MODEL_WORDING) -> list[str]:
     """Return a warning for each tool whose definition looks hostile or has changed."""
+    hostile, changed = (wording.get(text, text) for text in (prompts.SUSPICIOUS_TOOL, prompts.TOOL_CHANGED))
     warnings = []
     for entry in entries:
         if entry.findings and entry.findings[0].severity == "high":
-            warnings.append(prompts.SUSPICIOUS_TOOL.format(name=entry.name, kind=entry.findings[0].category))
+            warnings.append(hostile.format(name=entry.name, kind=entry.findings[0].category))
         if entry.is_changed:
-            warnings.append(prompts.TOOL_CHANGED.format(name=entry.name))
+            warnings.append(changed.format(name=entry.name))
     return warnings
 
 
@@ -304,14 +313,15 @@ def render_server_counts(entries: Iterable[DirectoryEntry]) -> str:
     return join_names([f"{server} ({count})" for server, count in counts.items()])
 
 
-def render_unlisted_servers(unlisted: Mapping[str, str]) -> list[str]:
+def render_unlisted_servers(unlisted: Mapping[str, str], wording: Mapping[str, str] = MODEL_WORDING) -> list[str]:
     """Return notes on servers whose tools are unknown; a server without a reason is starting."""
     notes = []
     starting = [name for name, reason in unlisted.items() if not reason]
     if starting:
         count = "1 server is" if len(starting) == 1 else f"{len(starting)} servers are"
         servers = join_names(starting)
-        notes.append(prompts.SERVERS_STARTING.format(count=count, servers=servers))
+        template = wording.get(prompts.SERVERS_STARTING, prompts.SERVERS_STARTING)
+        notes.append(template.format(count=count, servers=servers))
     for name, reason in unlisted.items():
         if reason:
             notes.append(prompts.TOOLS_UNKNOWN.format(server=name, reason=reason))

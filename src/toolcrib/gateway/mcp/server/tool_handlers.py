@@ -23,6 +23,7 @@ from toolcrib.gateway.mcp.server.item_search import ItemSearch, is_item_name, sp
 from toolcrib.gateway.mcp.server.meta_tools import (
     DETAILS,
     ITEM_KINDS,
+    MODEL_WORDING,
     FoundTool,
     build_call_tools,
     build_code_tools,
@@ -305,7 +306,13 @@ class ToolHandlers:
         result = text_result("\n\n".join([*parts, *notes]), is_error=not definitions)
         return {**result, "structuredContent": {"notes": notes, "tools": definitions}}
 
-    def render_search_notes(self, view: AccessView, entries: list[DirectoryEntry], is_match: bool) -> list[str]:
+    def render_search_notes(
+        self,
+        view: AccessView,
+        entries: list[DirectoryEntry],
+        is_match: bool,
+        wording: Mapping[str, str] = MODEL_WORDING,
+    ) -> list[str]:
         """Return the notes of a search result: unreachable servers, quarantined tools and so on."""
         found_servers = {entry.server for entry in entries}
         quarantined = {
@@ -319,6 +326,7 @@ class ToolHandlers:
             {server: names for server, names in quarantined.items() if names},
             {} if is_match else self._caller.get_unlisted(view),
             {} if is_match else view.unusable_servers,
+            wording=wording,
         )
 
     def _find_missing_servers(self, client: ConnectedClient, view: AccessView) -> list[str]:
