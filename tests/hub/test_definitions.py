@@ -8,6 +8,7 @@ from toolcrib.hub.directory import (
     MAX_DEFINITION_BYTES,
     MAX_PROBLEMS,
     exceeds_size,
+    filter_storable,
     parse_definitions,
     render_definition,
 )
@@ -41,9 +42,9 @@ def test_number_of_problems_is_limited() -> None:
 
 def test_oversized_definition_is_a_problem() -> None:
     large = {"name": "large", "_meta": {"x": "x" * MAX_DEFINITION_BYTES}}
-    parsed = parse_definitions([large, {"name": "small"}], server="s")
-    assert [definition.name for definition in parsed.definitions] == ["small"]
-    assert "bytes" in parsed.problems[0]
+    storable, problems = filter_storable([large, {"name": "small"}])
+    assert [definition["name"] for definition in storable] == ["small"]
+    assert "bytes" in problems[0]
 
 
 @pytest.mark.parametrize(

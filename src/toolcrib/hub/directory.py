@@ -63,10 +63,11 @@ class ParsedDefinitions:
 def parse_definitions(entries: Iterable[object], *, server: str, server_description: str = "") -> ParsedDefinitions:
     """Parse a server's tool list, keeping its order.
 
-    An unusable definition is reported as a problem and does not affect the others.
+    An unusable definition is reported as a problem and does not affect the others. `filter_storable` has
+    checked the sizes.
     """
     definitions: dict[str, ToolDefinition] = {}
-    usable, problems = _split_usable(entries)
+    usable, problems = _split_usable(entries, max_bytes=None)
     for number, entry in usable:
         # Some servers omit the schema of a tool without parameters.
         wire = entry if isinstance(entry.get("inputSchema"), Mapping) else {**entry, "inputSchema": {}}
@@ -84,11 +85,13 @@ def parse_definitions(entries: Iterable[object], *, server: str, server_descript
 
 def filter_storable(entries: Iterable[object]) -> tuple[tuple[dict[str, Any], ...], tuple[str, ...]]:
     """Return the definitions that can be stored, and the problems of the others."""
-    usable, problems = _split_usable(entries)
+    usable, problems = _split_usable(entries, max_bytes=MAX_DEFINITION_BYTES)
     return tuple(dict(entry) for _, entry in usable), _sort_problems(problems)
 
 
-def _split_usable(entries: Iterable[object]) -> tuple[list[tuple[int, Mapping[str, Any]]], dict[int, str]]:
+def _split_usable(
+    entries: Iterable[object], *, max_bytes: int | None
+) -> tuple[list[tuple[int, Mapping[str, Any]]], dict[int, str]]:
     """Return the entries that are objects of acceptable size, and the problems of the others.
 
     Both are numbered by the position in the list, from 1.
@@ -98,9 +101,8 @@ def _split_usable(entries: Iterable[object]) -> tuple[list[tuple[int, Mapping[st
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, Mapping):
             problems[number] = f"tool {number} is not an object"
-        elif exceeds_size(entry, MAX_DEFINITION_BYTES):
-            name = describe_tool(entry, number)
-            problems[number] = f"{name} has more than {MAX_DEFINITION_BYTES:,} bytes"
+        elif max_bytes is not None and exceeds_size(entry, max_bytes):
+            problems[number] = f"{describe_tool(entry, number)} has more than {max_bytes:,} bytes"
         else:
             usable.append((number, entry))
     return usable, problems

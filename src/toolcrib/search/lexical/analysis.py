@@ -89,14 +89,19 @@ class ToolAnalyzer:
         no_words = [0] * len(self._is_identifier)
         words: list[str] = []
         counts: list[int] = []
+        # The tools of a server follow one another, and share its name and its description.
+        last_texts: list[str] = [""] * len(self._is_identifier)
+        last_words: list[list[str]] = [[] for _ in last_texts]
         for tool in tools:
             if tool is None:
                 counts += no_words
                 continue
-            for text in extract_texts(tool):
-                found = find_words(text[:MAX_FIELD_CHARS]) if text else ()
-                counts.append(len(found))
-                words += found
+            for field, text in enumerate(extract_texts(tool)):
+                if text is not last_texts[field]:
+                    last_texts[field] = text
+                    last_words[field] = find_words(text[:MAX_FIELD_CHARS]) if text else []
+                words += last_words[field]
+                counts.append(len(last_words[field]))
         numbers = np.fromiter(map(self._words.__getitem__, words), np.int32, len(words))
         return numbers, np.array(counts, np.int64)
 
