@@ -40,12 +40,10 @@ def print_corpus(name: str, label: str, *, lists: bool, expected: bool) -> None:
             _print_wrong([entry for entry in entries if (entry in flagged) is not expected])
 
 
-def print_unseen() -> None:
-    """Print the share of attacks in words of their own that are found."""
-    entries = load_corpus("unseen")
-    print_share(
-        "attacks in words of their own, found", sum(is_flagged(entry.definition) for entry in entries), len(entries)
-    )
+def print_attacks(name: str, label: str) -> None:
+    """Print the share of the attacks of a file that are found."""
+    entries = load_corpus(name)
+    print_share(label, sum(is_flagged(entry.definition) for entry in entries), len(entries))
 
 
 def _print_wrong(entries: list[CorpusEntry]) -> None:
@@ -78,7 +76,9 @@ def main() -> None:
     lists = "--list" in sys.argv
     print_corpus("poisoned", "poisoned definitions found", lists=lists, expected=True)
     print_corpus("benign", "benign definitions, false alarms", lists=lists, expected=False)
-    print_unseen()
+    print_attacks("unseen", "attacks in words of their own, found")
+    print_attacks("styles", "attacks in 14 styles, found")
+    print_attacks("held_back_styles", "attacks in 8 styles, held back, found")
     data = Path(os.environ.get("TOOLCRIB_DATA") or Path(__file__).parents[2] / "shared" / "data")
     catalog = data / "mcp_catalog" / "tools.jsonl"
     if catalog.is_file():

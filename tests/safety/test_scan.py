@@ -112,6 +112,17 @@ def test_attacks_that_were_missed_at_first_are_found() -> None:
     assert len(missed) <= 1, missed
 
 
+def test_styles_for_tuning_and_held_back_styles_are_different() -> None:
+    folder = Path(__file__).parent / "corpus"
+    used, held_back = (
+        {line for line in (folder / name).read_text(encoding="utf-8").splitlines() if line.startswith("# style: ")}
+        for name in ("styles.txt", "held_back_styles.txt")
+    )
+    assert (len(used), len(held_back)) == (14, 8)
+    assert not used & held_back
+    assert not {entry.text for entry in load_corpus("styles")} & {e.text for e in load_corpus("held_back_styles")}
+
+
 def test_benign_definitions_of_the_corpus_cause_no_alarm() -> None:
     benign = load_corpus("benign")
     assert len(benign) >= 300
