@@ -192,11 +192,20 @@ def test_undo_reports_files_that_cannot_be_restored(user: UserAccount) -> None:
 
 
 def test_invalid_server_is_skipped_and_stays_in_the_client(user: UserAccount) -> None:
-    put(user.files["cursor"], '{"mcpServers": {"a": {"command": "x"}, "b": {}}}')
+    put(user.files["cursor"], '{"mcpServers": {"a": {"command": "x"}, "b": {}, "c": {"command": "x", "args": [1]}}}')
     result = user.run("import", "--from", "cursor", "--write-back")
     assert 'skipped: has neither "command" nor "url"' in result.stdout
+    assert "skipped: args[0]: must be a string" in result.stdout
     cursor = json.loads(user.files["cursor"].read_text(encoding="utf-8"))
-    assert list(cursor["mcpServers"]) == ["b", "toolcrib"]
+    assert list(cursor["mcpServers"]) == ["b", "c", "toolcrib"]
+
+
+def test_files_of_projects_are_named_because_they_are_not_rewritten(user: UserAccount) -> None:
+    output = user.run("import", "--from", "claude-code", "--write-back").stdout
+    project_file = user.files["claude-code project"]
+    assert f"{project_file} belongs to a project and is not rewritten" in " ".join(output.split())
+    assert f"{user.files['claude-code']} belongs" not in " ".join(output.split())
+    assert "belongs to a project" not in user.run("import", "--from", "claude-code").stdout
 
 
 def test_no_clients(user: UserAccount) -> None:

@@ -126,6 +126,7 @@ CALL_ARGUMENTS: Final = "The tool's arguments, as its parameters ask for them."
 CALL_DIRECTLY: Final = "{name} cannot be called through {call}. Call it directly."
 NO_ROOM_FOR_TOOL: Final = "There is no room left for {name}. Ask for it by itself."
 GATEWAY_INSTRUCTIONS: Final = "Toolcrib gives access to the tools of these servers: {servers}."
+GATEWAY_INSTRUCTIONS_PENDING: Final = "Toolcrib has not reached these servers yet: {servers}."
 GATEWAY_INSTRUCTIONS_SEARCH: Final = (
     "Most tools are not listed. Before you say that something cannot be done, say what you want to do to {search}; "
     "it returns the tools for it with their parameters. Call them with {call}."

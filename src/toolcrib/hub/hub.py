@@ -163,7 +163,8 @@ class Hub:
                 # The server was reconfigured in the meantime; its successor lists for itself.
                 return False
             self._unstored.pop(server.name, None)
-            tools = self._build_server_tools(server, manifest)
+            # A record of a scan is trusted only if it comes from the store with its definitions.
+            tools = self._build_server_tools(server, replace(manifest, scan=""))
             record = self._scans.get(server.name)
             scanned = replace(manifest, scan=record.encode()) if record else manifest
             self._try_to_store(server.name, lambda: self.store.put_manifest(server.name, scanned))

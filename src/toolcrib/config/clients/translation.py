@@ -15,6 +15,7 @@ from toolcrib.config.fields import (
     InvalidSetting,
     collect_required_variables,
     escape_variables,
+    format_path,
     list_settings,
 )
 from toolcrib.config.server_entry import NOTED_KEYS, normalize_entry, read_server
@@ -58,7 +59,11 @@ def translate_entry(source: ClientFile, name: str, entry: object, system: HostSy
         _add_client_defaults(own, source, system)
         validate_entry(name, own)
     except InvalidConfig as error:
-        reason = error.reason if isinstance(error, InvalidSetting) else str(error)
+        reason = str(error)
+        if isinstance(error, InvalidSetting):
+            # The table of the import has the name of the server already.
+            inner = format_path(error.path[error.path.index(name) + 1 :] if name in error.path else ())
+            reason = f"{inner}: {error.reason}" if inner else error.reason
         return DiscoveredServer(source, name, {}, tuple(notes), reason)
     notes += [f"{key} {effect}" for key, effect in NOTED_KEYS.items() if key in members]
     unset = [name for name in collect_required_variables(own) if name not in system.environment]

@@ -22,6 +22,7 @@ from tests.gateway.mcp.harness import (
     wait_until,
     with_search_settings,
 )
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig, SafetyConfig
 from toolcrib.gateway.mcp.admin.api import list_problems, list_server_status
 from toolcrib.gateway.mcp.server.router import McpRouter
@@ -353,3 +354,13 @@ async def test_instructions_name_the_servers_and_the_search_tool(
     assert ("search_tools" in instructions) is bool(expected)
     # The texts of servers can change without approval.
     assert "Electronic letters" not in instructions
+
+
+async def test_instructions_tell_servers_that_cannot_be_reached_apart() -> None:
+    missing = ServerConfig("lost", command="/no/such/program")
+    config = build_config(plain_server("files", ["echo"]), missing, mode="direct")
+    async with gateway(config) as running, connect_client(running, "legacy") as connected:
+        assert connected.instructions == (
+            "Toolcrib gives access to the tools of these servers: files (1). "
+            "Toolcrib has not reached these servers yet: lost."
+        )

@@ -84,7 +84,14 @@ def command(**options: Any) -> None:
     discovery = discover_servers(system, request.clients, request.all_projects)
     plan = plan_import(path, discovery.servers, system.environment)
     report = _ImportReport(plan, request.dry_run, errors=list(discovery.errors))
-    rewrites = _plan_rewrites(system, plan, report.errors) if request.write_back else []
+    rewrites: list[RewritePlan] = []
+    if request.write_back:
+        rewrites = _plan_rewrites(system, plan, report.errors)
+        planned = {rewrite.source.path for rewrite in rewrites}
+        sources = {item.server.source.path: item.server.source for item in plan.servers if item.outcome != "skipped"}
+        report.unchanged.extend(
+            file for path, file in sources.items() if path not in planned and file.scope == "project"
+        )
     _write_config(plan, request.dry_run)
     report.apply_rewrites(rewrites)
     if request.as_json:
@@ -198,6 +205,8 @@ class _ImportReport:
     errors: list[str]
     # The rewritten files of clients, with the path of the backup except in a dry run.
     rewritten: list[tuple[RewritePlan, Path | None]] = field(default_factory=list)
+    # Files of projects, which belong to all who work on them.
+    unchanged: list[ClientFile] = field(default_factory=list)
 
     def apply_rewrites(self, rewrites: Sequence[RewritePlan]) -> None:
         """Rewrite the clients' files; a dry run only checks whether it is possible."""
@@ -262,6 +271,8 @@ class _ImportReport:
             text = f"{rewrite.source.title}: {len(rewrite.removed)} {would}replaced by Toolcrib"
             note = f"; backup: {backup}" if backup else ""
             click.echo(wrap(sanitize(f"{text} ({rewrite.source.path}{note})")))
+        for file in self.unchanged:
+            click.echo(wrap(sanitize(f"{file.title}: {file.path} belongs to a project and is not rewritten")))
         if self.rewritten and not self.dry_run:
             print_note("Restart the clients. To undo this, run: toolcrib import --undo")
 

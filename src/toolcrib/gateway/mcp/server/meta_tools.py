@@ -43,8 +43,11 @@ def render_instructions(view: AccessView, mode: DisclosureMode, unlisted: Iterab
 
     The instructions of servers are not passed on: they are not pinned, so a server could change them.
     """
-    counts = [render_server_counts(view.entries.values())] if view.entries else []
-    parts = [prompts.GATEWAY_INSTRUCTIONS.format(servers=", ".join([*counts, *unlisted]))]
+    parts: list[str] = []
+    if view.entries:
+        parts.append(prompts.GATEWAY_INSTRUCTIONS.format(servers=render_server_counts(view.entries.values())))
+    if names := list(unlisted):
+        parts.append(prompts.GATEWAY_INSTRUCTIONS_PENDING.format(servers=join_names(names)))
     if mode == "search":
         parts.append(prompts.GATEWAY_INSTRUCTIONS_SEARCH.format(search=prompts.SEARCH_NAME, call=prompts.CALL_NAME))
     elif mode == "dynamic":
