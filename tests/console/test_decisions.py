@@ -38,16 +38,17 @@ def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: Gateway
 def test_change_in_a_long_text_is_shown_with_what_is_left_out(
     page: Page, gateway: GatewayProcess, showcase: Path
 ) -> None:
-    long = f"Move a page to a place. {'The old name stays as a link. ' * 300}Then {{}} the links.{' More about links.' * 300}"
+    before, after_it = "The old name stays as a link. " * 300, " More about links." * 300
     for verb in ("keep", "drop"):
-        edit_tools(showcase, "wiki", move_page=long.format(verb))
+        edit_tools(showcase, "wiki", move_page=f"Move a page to a place. {before}Then {verb} the links.{after_it}")
         gateway.request("/api/servers/wiki/restart", body={})
+        wait_until(lambda: "wiki___move_page" in gateway.servers()["wiki"]["waiting"])
         if verb == "keep":
-            wait_until(lambda: "wiki___move_page" in gateway.servers()["wiki"]["waiting"])
-            (first,) = gateway.request("/api/decisions").json["decisions"]
-            gateway.request(
-                "/api/decisions/approve", body={name: first[name] for name in ("server", "tool", "fingerprint")}
-            )
+            decisions = gateway.request("/api/decisions").json["decisions"]
+            first = next(each for each in decisions if each["tool"] == "move_page")
+            approved = {name: first[name] for name in ("server", "tool", "fingerprint")}
+            assert gateway.request("/api/decisions/approve", body=approved).status == 200
+            wait_until(lambda: "wiki___move_page" not in gateway.servers()["wiki"]["waiting"])
     page.goto("/decisions")
     changed = page.get_by_role("article", name="move_page")
     expect(changed.locator("del")).to_have_text("keep")
