@@ -150,7 +150,9 @@ function renderResult(found, other, isSplit) {
 function renderConfidence(found) {
   const label = !found.hits.length ? "Nothing found" : found.confident ? "Confident" : "Not confident";
   const kind = found.confident ? "ok" : "warn";
-  const text = `${label}: ${found.confidence.toFixed(2)}, threshold ${found.threshold.toFixed(2)}`;
+  // Rounded down, so that a value below the threshold never looks equal to it.
+  const confidence = (Math.floor(found.confidence * 100 + 1e-9) / 100).toFixed(2);
+  const text = `${label}: ${confidence}, threshold ${found.threshold.toFixed(2)}`;
   return h(
     "div.confidence",
     { title: found.confident ? "A model gets these tools." : "A model is told that these are only the nearest tools." },
@@ -161,7 +163,7 @@ function renderConfidence(found) {
       h("span.meter-fill"),
       h("span.meter-mark"),
     ),
-    h("span.muted.nowrap", `${found.confidence.toFixed(2)}, needs ${found.threshold.toFixed(2)}`),
+    h("span.muted.nowrap", `${confidence}, needs ${found.threshold.toFixed(2)}`),
   );
 }
 
