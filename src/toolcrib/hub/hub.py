@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
 from threading import RLock
 from typing import Any, Final
@@ -66,6 +67,18 @@ PUBLIC_NAME_FIELDS: Final = replace(
 MAX_REPORTED_EVENTS: Final = 10_000
 _STORE_NOTICE: Final = "store"
 _log = logging.getLogger(__name__)
+
+
+@contextmanager
+def _pause_garbage_collection() -> Iterator[None]:
+    """Collect no cycles for a time. Reading many definitions makes none, and looking for them takes as long."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Hub:
@@ -286,6 +299,7 @@ class Hub:
             _log.error("the last calls are not counted: %s", error)
         self.store.close()
 
+    @_pause_garbage_collection()
     def _load_manifests(self, names: Collection[str] | None = None) -> None:
         """Build the tools of all configured servers, or of some, from their stored manifests."""
         if names is None:
