@@ -54,6 +54,9 @@ class SqlConnection(Protocol):
         """Run a statement once per item of values."""
 
 
+SqlFunction = Callable[[SqlConnection], T]
+
+
 class SqlDatabase(Protocol):
     """Runs functions with a connection. Thread-safe; failures raise `InvalidStore`."""
 
@@ -69,24 +72,17 @@ class SqlDatabase(Protocol):
     def is_available(self) -> bool:
         """Whether the database could be reached at the last attempt."""
 
-    def run(self, read: Callable[[SqlConnection], T], /) -> T:
+    def run(self, read: SqlFunction[T], /) -> T:
         """Run a function that only reads."""
 
     def write(
-        self,
-        write: Callable[[SqlConnection], T],
-        /,
-        *,
-        durable: bool = False,
-        lock: str = "",
-        notify: str = "",
-        timeout_seconds: float | None = None,
+        self, write: SqlFunction[T], /, *, durable: bool = False, lock: str = "", notify: str = "", seconds: float = 0
     ) -> T:
         """Run a function in a transaction. A durable write survives a crash of the machine.
 
         With a `lock`, no other transaction with the same lock runs at the same time. With `notify`, the
         listeners get this message after the commit. A server breaks a transaction after a timeout, which
-        `timeout_seconds` replaces.
+        `seconds` replaces.
         """
 
     def listen(self, on_message: OnMessage, /) -> None:
@@ -151,7 +147,7 @@ def copy_tables(source: SqlDatabase, target: SqlDatabase) -> dict[str, int]:
             written.execute(statement)
         return counts
 
-    return target.write(copy_to, durable=True, timeout_seconds=COPY_TIMEOUT_SECONDS)
+    return target.write(copy_to, durable=True, seconds=COPY_TIMEOUT_SECONDS)
 
 
 def _copy_rows(source: SqlConnection, target: SqlConnection) -> dict[str, int]:

@@ -15,7 +15,7 @@ from toolcrib.storage.postgres.errors import build_error, is_connection_error
 from toolcrib.storage.postgres.listener import CHANNEL, MessageListener
 from toolcrib.storage.postgres.migrations import LOCK_CLASS, MIGRATION_TIMEOUT_SECONDS, migrate_database
 from toolcrib.storage.postgres.pool import PostgresPool
-from toolcrib.storage.sql_database import OnMessage, SqlConnection
+from toolcrib.storage.sql_database import OnMessage, SqlFunction
 
 # A read or a transaction is tried this often before it fails.
 MAX_ATTEMPTS: Final = 3
@@ -59,19 +59,12 @@ class PostgresDatabase:
         """Whether the server could be reached at the last attempt."""
         return self._pool.failure is None
 
-    def run(self, read: Callable[[SqlConnection], T], /) -> T:
+    def run(self, read: SqlFunction[T], /) -> T:
         """Run a function that only reads."""
         return self._try_repeatedly(lambda connection: read(PostgresConnection(connection)))
 
     def write(
-        self,
-        write: Callable[[SqlConnection], T],
-        /,
-        *,
-        durable: bool = False,
-        lock: str = "",
-        notify: str = "",
-        timeout_seconds: float | None = None,
+        self, write: SqlFunction[T], /, *, durable: bool = False, lock: str = "", notify: str = "", seconds: float = 0
     ) -> T:
         """Run a function in a transaction. Every committed write survives a crash."""
 
@@ -91,7 +84,7 @@ class PostgresDatabase:
                     return result
                 raise
 
-        return self._try_repeatedly(write_in_transaction, timeout_seconds)
+        return self._try_repeatedly(write_in_transaction, seconds)
 
     def listen(self, on_message: OnMessage, /) -> None:
         """Call a function with every message of this or another replica."""
@@ -102,12 +95,12 @@ class PostgresDatabase:
         self._listener.close()
         self._pool.close()
 
-    def _try_repeatedly(self, function: Callable[[Connection[Any]], T], timeout_seconds: float | None = None) -> T:
+    def _try_repeatedly(self, function: Callable[[Connection[Any]], T], seconds: float = 0) -> T:
         """Run a function with a connection; run it again if its connection broke or if it met a deadlock."""
         attempt = 1
         while True:
             try:
-                with self._pool.connection(timeout_seconds) as connection:
+                with self._pool.connection(seconds) as connection:
                     return function(connection)
             except (errors.DeadlockDetected, errors.SerializationFailure) as error:
                 failure: Exception = error

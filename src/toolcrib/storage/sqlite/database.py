@@ -25,7 +25,7 @@ from toolcrib.files.sqlite_file import (
     open_connection,
     transaction,
 )
-from toolcrib.storage.sql_database import DamagedValue, OnMessage, SqlConnection
+from toolcrib.storage.sql_database import DamagedValue, OnMessage, SqlFunction
 from toolcrib.storage.sqlite.file_lock import FileLock
 from toolcrib.storage.sqlite.migrations import MIGRATIONS
 
@@ -77,14 +77,7 @@ class SqliteDatabase:
                 self._file_lock = None
 
     def write(
-        self,
-        write: Callable[[SqlConnection], T],
-        /,
-        *,
-        durable: bool = False,
-        lock: str = "",
-        notify: str = "",
-        timeout_seconds: float | None = None,
+        self, write: SqlFunction[T], /, *, durable: bool = False, lock: str = "", notify: str = "", seconds: float = 0
     ) -> T:
         """Run a function in a transaction, of which there is one at a time. A durable write survives a crash."""
 
@@ -103,7 +96,7 @@ class SqliteDatabase:
         """Call a function with every message of this process."""
         self._listeners.append(on_message)
 
-    def run(self, read: Callable[[SqlConnection], T], /) -> T:
+    def run(self, read: SqlFunction[T], /) -> T:
         """Run a function with the connection."""
         return self._run(read)
 
