@@ -245,6 +245,15 @@ def test_uncovered_segments_are_reported(office: Catalog) -> None:
     assert engine.search(both, limit=1, offset=1).uncovered == ()
 
 
+def test_best_tool_of_each_segment_precedes_the_third_of_another() -> None:
+    letters = [Tool(f"send_letter_{at}", "Send a letter by post, as an email or a mail.") for at in range(8)]
+    catalog = Catalog([*letters, Tool("pay_bill", "Pay money for a bill."), Tool("see_sun", "See the weather.")])
+    engine = _engine(catalog, TopicEmbedder())
+    names = _names(engine.search("send a letter by post, pay the bill and look for rain", limit=10))
+    assert max(names.index("pay_bill"), names.index("see_sun")) < 4
+    assert len(names) == 10
+
+
 def test_no_segment_is_reported_if_none_is_covered(office: Catalog) -> None:
     engine = _engine(office, TopicEmbedder())
     nothing = engine.search("order a pizza and wash the car")

@@ -172,6 +172,62 @@ def test_single_request_is_not_split(query: str) -> None:
     assert split_segments(query) == (query,)
 
 
+@pytest.mark.parametrize(
+    ("query", "segments"),
+    [
+        ("glaze the pot and kiln it overnight", ("glaze the pot", "kiln it overnight")),
+        ("fetch the report and DM her the link", ("fetch the report", "DM her the link")),
+        ("please fetch the report, please glaze the pot", ("please fetch the report", "please glaze the pot")),
+    ],
+)
+def test_word_before_an_article_or_a_pronoun_is_a_verb(query: str, segments: tuple[str, ...]) -> None:
+    assert split_segments(query) == segments
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "find a hotel in Rome, preferably the one near the station",
+        "write a report, including a table of sales",
+        "find the flat with a balcony and without a kitchen",
+        "we own a table of data and I need a chart",
+        "compute the area of a triangle, given the sides",
+        "list the rooms, S3 the bucket",
+    ],
+)
+def test_other_words_before_an_article_are_no_verbs(query: str) -> None:
+    assert split_segments(query) == (query,)
+
+
+def test_things_that_one_verb_asks_for_are_segments() -> None:
+    assert split_segments(
+        "Get Apple's current share price, the dividends of last year and the cash flow statement"
+    ) == ("Get Apple's current share price", "Get the dividends of last year", "Get the cash flow statement")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "get the name, the email and the age of a user",
+        "get the trains between our old office and the main station",
+        "get the ratings of two events: a game in Rome and a match in Oslo",
+        "show me the account I log in with, the password is secret",
+        "show the first page",
+        "compare the price of last year and the price of today",
+    ],
+)
+def test_properties_of_one_thing_are_one_segment(query: str) -> None:
+    assert split_segments(query) == (query,)
+
+
+def test_question_about_something_else_is_a_segment() -> None:
+    assert split_segments("who owns example.org, which ports are open on it and are there other domains") == (
+        "who owns example.org",
+        "which ports are open on it",
+        "are there other domains",
+    )
+
+
 def test_follow_up_question_belongs_to_the_segment_before() -> None:
     assert split_segments("who wrote it? what does it say? what does Ann earn?") == (
         "who wrote it what does it say",
@@ -227,6 +283,10 @@ def test_apparent_separator_is_part_of_a_segment(query: str, expected: list[str]
             ("deploy it to Fly, Render and Vercel", "post a note"),
         ),
         ("Find a flight, Book a hotel", ("Find a flight", "Book a hotel")),
+        (
+            "in n8n switch off the invoice flow, then start it again",
+            ("in n8n: switch off the invoice flow", "in n8n: start it again"),
+        ),
     ],
 )
 def test_scope_and_names_do_not_split_a_request(query: str, segments: tuple[str, ...]) -> None:

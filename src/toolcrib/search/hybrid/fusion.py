@@ -30,6 +30,8 @@ _MAX_CANDIDATES: Final = 60
 _MAX_CHOSEN: Final = 10
 # A difference in score by which a candidate is less likely by the factor e.
 _TEMPERATURE: Final = 0.03
+# How many tools for one segment may precede the best tool for another one.
+_MAX_BEFORE_OTHERS: Final = 2
 # A tool with a score below the best by less than this may name the server that the query is about.
 _NEAR_BEST: Final = 0.1
 # How far a tool is lifted above another one.
@@ -48,6 +50,8 @@ class FusionWeights:
             are not covered.
         segment_share: The share of the segment that a tool serves best; the rest of the score is
             that of the whole query.
+        context_share: The share of the whole query in the score of a tool for one segment. It carries what
+            the other segments say: "bind it to api.example.com" is about a script.
         whole_share: The weight of the whole query, relative to a segment, in the choice of the best
             tools for all segments.
         server_bonus: Added to the score of a tool for a segment, if its server has one of the best tools
@@ -59,8 +63,9 @@ class FusionWeights:
     query_length: float = 0.24
     dense_confidence: float = 0.2
     segment_share: float = 0.33
-    whole_share: float = 2.0
-    server_bonus: float = 0.1
+    context_share: float = 0.3
+    whole_share: float = 0.5
+    server_bonus: float = 0.15
 
     def lexical_weight(self, coverage: float, word_count: int, similarity: float) -> float:
         """Return the weight of the lexical scores, from 0 to 1; the rest is dense.
@@ -132,6 +137,7 @@ def fuse_segments(segments: list[SegmentScores], weights: FusionWeights, server_
     parts = [part.scores for part in segments[1:]]
     best: Scores32 = np.maximum.reduce(parts)
     fused = whole + np.float32(weights.segment_share) * (best - whole)
+    parts = [part + np.float32(weights.context_share) * (whole - part) for part in parts]
     chosen = _choose_tools(_find_candidates([whole, *parts], weights, server_of), weights)
     # Every chosen tool is lifted above the next one, and the last one above all others.
     others = fused.copy()
@@ -193,17 +199,31 @@ def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) ->
     """Return the slots that most probably serve all segments, in the order in which they are chosen.
 
     Each slot is the one that adds most to the expected number of segments served (xQuAD). The whole
-    query counts as a segment with a weight, because it may be a single request after all.
+    query counts as a segment with a weight, because it may be a single request after all. The best tool
+    for every segment comes before the third one for any segment.
     """
     open_shares = [weights.whole_share, *([1.0] * (len(candidates) - 1))]
+    segments = range(1, len(candidates))
     slots = sorted(set().union(*candidates))
+    served_best = {slot: max(segments, key=lambda segment: candidates[segment].get(slot, 0.0)) for slot in slots}
+    counts = dict.fromkeys(segments, 0)
+    # The best slot of every segment that has not been chosen yet.
+    missing = {segment: max(candidates[segment], key=candidates[segment].__getitem__) for segment in segments}
     chosen: list[int] = []
     while slots and len(chosen) < _MAX_CHOSEN:
+        allowed = [
+            slot
+            for slot in slots
+            if not missing or counts[served_best[slot]] < _MAX_BEFORE_OTHERS or slot in missing.values()
+        ]
         gains = [
             sum(share * part.get(slot, 0.0) for share, part in zip(open_shares, candidates, strict=True))
-            for slot in slots
+            for slot in allowed
         ]
-        slot = slots.pop(gains.index(max(gains)))
+        slot = allowed[gains.index(max(gains))]
+        slots.remove(slot)
         chosen.append(slot)
+        counts[served_best[slot]] += 1
+        missing = {segment: best for segment, best in missing.items() if best != slot}
         open_shares = [share * (1 - part.get(slot, 0.0)) for share, part in zip(open_shares, candidates, strict=True)]
     return chosen

@@ -74,10 +74,10 @@ _NON_NOTE_WORDS: Final = "i we you they it my our your have had a an the this th
 # "We should get …" is a request; "and should get …" is not.
 _OBLIGATION = re.compile(r"\W*(?:i|we)\s+(?:should|must)\s", re.I)
 # Words that may precede the verb of a request.
-_LEADS: Final = """
-    also and afterwards please finally lastly next so now just can could would you i i'd want need
-    to like we let's help me secondly first second third if it's that maybe possibly perhaps kindly
-    ideally optionally
+_CONNECTIVES: Final = "also and afterwards please finally lastly next now just secondly first second third kindly"
+_LEADS: Final = f"""
+    {_CONNECTIVES} so can could would you i i'd want need to like we let's help me if it's that maybe possibly
+    perhaps ideally optionally
 """
 _QUESTIONS: Final = "what which who whose where when how why is are does do did has"
 # Words that start the object of a verb.
@@ -86,15 +86,53 @@ _OPENERS: Final = """
     each every everything some no new one two three four five ten up out off in on to into from for
     with at about what which who where when how if whether
 """
+# A word that is none of these, and stands before an article or a pronoun, is a verb: "glue the pages".
+_NON_VERBS: Final = """
+    a about above across after again against all along also although always am amid among and any anything around
+    as at because before behind below beneath beside besides between beyond both but by came concerning down
+    during each either else enough ensure especially even ever every everything except far few for from given had half have he
+    hence here hers how i if in inside instead into is it just last later least less like limit many me mine more most
+    much my near neither next nor not nothing now of off often on once one only onto opposite or other our out
+    outside over past per perhaps plus quite rather regarding same she since so some something sometimes specify still
+    such than that the their them then there these they this those though through throughout till to today
+    tomorrow tonight too toward towards twice under unless unlike until up upon us versus via was we were what
+    whatever when whenever where wherever whether which whichever while who whoever whom whose why will with
+    within without worth would yesterday yet you your
+"""
+_VERB_OBJECTS: Final = "a an the this my our your his her its their it them him"
+# Adverbs, participles and other forms: "preferably the first", "including a table", "returns an answer".
+_NON_VERB_ENDINGS: Final = ("ly", "ing", "ed", "s")
 # A word before one of these is not a verb: "and design can start".
 _AUXILIARIES: Final = "can could is are was were has have will should must"
 # Verbs that only modify the request before.
 _MODIFIER_VERB = re.compile(r"(?:such as|(?:arrange|filter|group|order|page|rank|sort|split) by)\b", re.I)
+# A verb with its object: "create a ticket", "switch off the light".
+_VERB_PHRASE = re.compile(
+    r"\w+\s+(?:(?:up|off|on|out|down|over|back|in)\s+)?(?:an?|the|this|these|my|our|your|all|every|some|me)\b"
+)
 # Pronouns by which a question refers to the one before.
 _PRONOUN = re.compile(r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I)
+# These questions are about something else, although they may contain a pronoun.
+_NEW_QUESTION = re.compile(r"which\s+\w|(?:is|are) there\b", re.I)
+# A request for several things: "get the price, the dividends of last year and the cash flow". The words
+# before the first thing are repeated for the others.
+_RETRIEVAL = re.compile(
+    r"\W*(?:please\s+)?(?:collect|fetch|get|give|grab|list|look up|pull|read|retrieve|show|tell)(?:\s+(?:me|us))?\s+",
+    re.I,
+)
+_NEXT_THING = re.compile(r"\s*(?:,\s*(?:and\s+)?|\band\s+|\bplus\s+)(?=(?:the|an?|any|all|my|our)\s)", re.I)
+# After one of these, the next thing may belong to the first one: "the trains between our office and the airport".
+_JOINS_THINGS: Final = frozenset(
+    ["between", "both", "compared", "for", "given", "including", "taking", "using", "with"]
+)
+# A shorter thing is a property: "the name, the email and the age of a user".
+_MIN_THING_WORDS: Final = 3
+_CONNECTIVE: Final = frozenset(_CONNECTIVES.split())
 _LEAD: Final = frozenset(_LEADS.split())
 _QUESTION: Final = frozenset(_QUESTIONS.split())
 _OPENER: Final = frozenset(_OPENERS.split())
+_NON_VERB: Final = frozenset(_NON_VERBS.split())
+_VERB_OBJECT: Final = frozenset(_VERB_OBJECTS.split())
 _DETERMINER: Final = frozenset(["a", "an", "the", "this", "these", "my", "our", "your", "all", "every", "some", "me"])
 _AFTER_SUBJECT: Final = frozenset(_AUXILIARIES.split())
 _NOT_IN_NOTE: Final = frozenset(_NON_NOTE_WORDS.split()) | _QUESTION | _AFTER_SUBJECT
@@ -118,6 +156,8 @@ def split_segments(query: str) -> tuple[str, ...]:
     pieces = _split_requests(body, GERUNDS, has_head) if uses_gerunds else []
     if len(pieces) < 2:
         pieces = _split_requests(body, VERBS, has_head) or _split_notes(body)
+    if len(pieces) < 2:
+        pieces = _split_things(body)
     if len(pieces) < 2:
         return (query,)
     pieces = list(map(strip_preamble, pieces[:MAX_SEGMENTS]))
@@ -146,8 +186,8 @@ def _find_scope_end(text: str, end: int) -> int:
     """
     before = ""
     for number, found in enumerate(_WORDS.finditer(text, 0, end)):
-        word, follows = found.group(1), found.group(2) or ""
-        if number > 1 and word in VERBS and follows in _DETERMINER and before not in _OPENER:
+        word = found.group(1)
+        if number > 1 and word in VERBS and before not in _OPENER and _VERB_PHRASE.match(text, found.start()):
             return found.start()
         before = word.lower()
     return end
@@ -230,7 +270,8 @@ def _split_requests(text: str, verbs: frozenset[str], has_head: bool) -> list[st
             continue
         is_question = request is not None and _is_question_word(request.group(1).lower())
         # "When did it start, how long did it take": the second question is about the same thing.
-        if was_question and is_question and (count <= _MAX_SHORT_WORDS or _PRONOUN.search(piece)):
+        is_follow_up = _PRONOUN.search(piece) is not None and not _NEW_QUESTION.match(piece)
+        if was_question and is_question and (count <= _MAX_SHORT_WORDS or is_follow_up):
             pieces[-1] = f"{pieces[-1]} {pending}"
         else:
             pieces.append(pending)
@@ -253,6 +294,18 @@ def _split_notes(text: str) -> list[str]:
     return notes
 
 
+def _split_things(text: str) -> list[str]:
+    """Return a request for each of the things that one verb asks for; none if it is one thing."""
+    head = _RETRIEVAL.match(text)
+    things = _NEXT_THING.split(text[head.end() :]) if head else []
+    words = [_WORD.findall(thing.lower()) for thing in things]
+    if len(things) < 2 or any(len(some) < _MIN_THING_WORDS or not _AFTER_SUBJECT.isdisjoint(some) for some in words):
+        return []
+    if not _JOINS_THINGS.isdisjoint(words[0]) or ":" in things[0]:
+        return []
+    return [f"{text[: head.end()].strip()} {thing.strip()}" for thing in things] if head else []
+
+
 def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | None:
     """Return the verb or question word that starts a request, and the next word; None if none does."""
     begin = find_request_start(text)
@@ -261,13 +314,23 @@ def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | 
         return _WORDS.search(text, begin)
     obligation = _OBLIGATION.match(text)
     begin = obligation.end() if obligation else 0
+    subject = obligation is not None
     for found in islice(_WORDS.finditer(text, begin, _CONTEXT_CHARS), _MAX_LEAD_WORDS + 1):
         word = found.group(1).lower().replace("’", "'")
         if word in verbs or (verbs is VERBS and _is_question_word(word)):
             return None if _MODIFIER_VERB.match(text, found.start()) else found
         if word not in _LEAD:
-            return None
+            return found if verbs is VERBS and not subject and _is_unlisted_verb(found) else None
+        subject = subject or word not in _CONNECTIVE
     return None
+
+
+def _is_unlisted_verb(found: re.Match[str]) -> bool:
+    """Return whether a word that is not in the list of verbs is used as one: "glue the pages", "DM her"."""
+    word, follows = found.group(1), found.group(2) or ""
+    if follows not in _VERB_OBJECT or word in _NON_VERB or not word.isalpha():
+        return False
+    return (word.islower() and not word.endswith(_NON_VERB_ENDINGS)) or word.isupper()
 
 
 def _starts_object(word: str) -> bool:

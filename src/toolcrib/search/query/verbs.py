@@ -7,8 +7,8 @@ from typing import Final
 _VERBS: Final = """
     abort accept activate add adjust alert align allow analyse analyze animate annotate announce
     answer append apply approve archive arrange ask assemble assign attach audit authenticate
-    authorize back backup ban bind block book bookmark boost bring broadcast browse build bump
-    bundle buy calculate call cancel capture change charge chart chat check choose clean clear click
+    authorize back backup ban bind block blast book bookmark boost boot break bring broadcast browse build bump
+    bundle burn buy calculate call cancel capture change charge chart chat check choose clean clear click
     clip clone close collect combine comment commit compare compile compose compress compute
     concatenate configure confirm connect continue convert copy correct count crawl create crop cut
     deactivate debug declare decline decode decrypt define delete deliver deploy describe design
@@ -17,7 +17,7 @@ _VERBS: Final = """
     enforce enlarge enrich enter enumerate erase escalate estimate evaluate examine execute expand
     explain export expose extend extract fetch figure file fill filter find finish fix flag flip
     flush follow forecast fork format forward freeze gather generate geocode get give glue go grab
-    grade grant grep group halt hand hide highlight hire hook identify import improve include
+    grade grant grep group halt hand hide hang highlight hire hook identify import improve include
     increase index infer inform ingest inject insert inspect install instruct interpret interrupt
     investigate invite invoice invoke issue join keep kick kill label launch lay leave link lint
     list listen load localize locate lock log look lookup lower mail make manage map mark measure
@@ -30,10 +30,10 @@ _VERBS: Final = """
     refresh refund register reindex reject release reload relocate remember remind remove rename
     render renew reopen reorder repeat replace reply report reproduce request rerun reschedule
     research reserve reset resize resolve respond restart restore restrict resume retrieve retry
-    return reverse revert review revoke rewrite roll rotate route run sample sandbox save say
+    return reverse revert review revoke rewrite ring roll rotate route run sample sandbox save say
     scaffold scan schedule scrape screenshot search see select sell send separate set share ship
     shorten show shrink shut sign silence simulate skip snap sniff solve sort spin split stage stamp star
-    start stick stop store stream strip submit subscribe subtract suggest sum summarise summarize
+    start step stick stop store stream strip submit subscribe subtract suggest sum summarise summarize
     suspend swap switch sync tag take tally tap tell terminate test throw toggle track train
     transcribe transfer transition translate trash trigger trim truncate turn type unarchive
     unassign unblock undo unfollow unfreeze unlink unlock unmute unpause unpin unpublish unshare
