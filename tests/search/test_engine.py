@@ -477,3 +477,14 @@ def test_results_do_not_depend_on_the_hash_seed() -> None:
     }
     assert len(outputs) == 1
     assert outputs.pop()
+
+
+@given(
+    st.lists(st.sampled_from(["send", "a", "mail", "to", "bob", "ticket", "12", "über"]), min_size=1, max_size=320),
+    st.sampled_from(list("\"()[]{}'`")),
+    st.integers(0, 320),
+)
+def test_lexical_mode_accepts_words_with_a_stray_sign(words: list[str], sign: str, place: int) -> None:
+    engine = SearchEngine(Catalog([Tool("send_mail", "Send a mail.")]))
+    words.insert(place, sign)
+    assert engine.search(" ".join(words), mode="lexical").mode == "lexical"

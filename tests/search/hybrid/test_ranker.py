@@ -254,6 +254,34 @@ def test_best_tool_of_each_segment_precedes_the_third_of_another() -> None:
     assert len(names) == 10
 
 
+def test_statements_around_a_request_do_not_change_the_best_tool(office: Catalog) -> None:
+    engine = _engine(office, TopicEmbedder())
+    idle = "My boss is in a mood today. The coffee has been cold since this morning."
+    for query in ("look whether there will be rain", "send a letter and pay the bill"):
+        best = _names(engine.search(query, limit=2))
+        assert _names(engine.search(f"{idle} {query.capitalize()}. {idle}", limit=2)) == best
+
+
+def test_best_sentence_of_a_text_without_a_request_counts(office: Catalog) -> None:
+    engine = _engine(office, TopicEmbedder())
+    idle = (
+        "We moved to another street last month and half of the boxes are still closed. Our cat hides in one of them. "
+    )
+    result = engine.with_reasons(engine.search(f"{idle}There may be rain. {idle}"))
+    assert _names(result)[0] == "get_weather"
+    assert result.hits[0].reasons
+
+
+def test_misspelled_word_in_a_longer_query_is_corrected(office: Catalog) -> None:
+    engine = _engine(office, TopicEmbedder())
+    right = engine.search("please tell me about the weather in the old town")
+    result = engine.search("please tell me about the waether in the old town")
+    assert result.notes == ("read as another word: waether → weather",)
+    assert result.hits == right.hits
+    # The words of other languages are translated instead.
+    assert not any("read as" in note for note in engine.search("quiero saber el tiempo de esta semana en roma").notes)
+
+
 def test_no_segment_is_reported_if_none_is_covered(office: Catalog) -> None:
     engine = _engine(office, TopicEmbedder())
     nothing = engine.search("order a pizza and wash the car")

@@ -155,3 +155,21 @@ def test_polite_phrases_code_fences_and_json_are_removed(query: str) -> None:
 )
 def test_text_that_only_looks_wrapped_stays(query: str) -> None:
     assert strip_preamble(query) == query
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        '{"messages": [{"role": "user", "content": "hi"}, {"role": "user", "content": "book a hotel in Rome"}]}',
+        '[{"type": "text", "text": "book a hotel in Rome"}]',
+        '["book a hotel in Rome", 5]',
+        "Here is the task:\n```\nbook a hotel in Rome\n```",
+    ],
+)
+def test_request_is_found_inside_json_and_after_a_heading(query: str) -> None:
+    assert strip_preamble(query) == "book a hotel in Rome"
+
+
+def test_fence_after_a_request_is_part_of_it() -> None:
+    query = "Explain this:\n```\nx = 1\n```"
+    assert strip_preamble(query) == query

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolcrib.search.query.segments import MAX_SEGMENTS, find_names, split_passages, split_segments
+from toolcrib.search.query.segments import MAX_SEGMENTS, drop_statements, find_names, split_passages, split_segments
 
 
 @pytest.mark.parametrize(
@@ -296,11 +296,33 @@ def test_scope_and_names_do_not_split_a_request(query: str, segments: tuple[str,
 IDLE = "We moved offices last month and half of the boxes are still closed. It is raining outside. "
 
 
-def test_long_text_is_split_into_the_sentences_that_are_requests() -> None:
-    assert split_passages(IDLE + "Translate the manual into Finnish. " + IDLE) == (
-        "Translate the manual into Finnish.",
-    )
+def test_long_text_is_split_into_its_sentences() -> None:
     assert len(split_passages(IDLE * 2)) == 4
     assert len(split_passages(IDLE * 9)) <= MAX_SEGMENTS
     assert split_passages("The tap leaks. Call somebody about it.") == ()
     assert split_passages("word " * 50) == ()
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (IDLE + "Translate the manual into Finnish. " + IDLE, "Translate the manual into Finnish."),
+        ("I run a shop. rabbitmq list queues. That is all.", "rabbitmq list queues."),
+        (
+            "My boss is in a mood. The call is too loud, cut the line right now.",
+            "The call is too loud, cut the line right now.",
+        ),
+        ("The van is old. I want to rent another one.", "I want to rent another one."),
+        ("The van is old. Can we list cheaper ones?", "Can we list cheaper ones?"),
+        # The request refers to the statement before it.
+        (
+            "It rains. Some workloads have no machine. What's blocking them?",
+            "Some workloads have no machine. What's blocking them?",
+        ),
+        ("The van is old. Sell it.", "The van is old. Sell it."),
+        ("Our list has duplicates. The shop is closed.", "Our list has duplicates. The shop is closed."),
+        ("Find a flight. Book a hotel.", "Find a flight. Book a hotel."),
+    ],
+)
+def test_statements_around_requests_are_dropped(query: str, expected: str) -> None:
+    assert drop_statements(query) == expected

@@ -33,7 +33,8 @@ from toolcrib.search.hybrid.fusion import (
     max_score,
 )
 from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker, SlotScores
-from toolcrib.search.query.parser import ParsedQuery, Syntax
+from toolcrib.search.lexical.spelling import MISSPELLABLE, correct_spelling
+from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
 from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots, top_slots
 
 # A name with a higher probability is that of a service.
@@ -125,7 +126,7 @@ class HybridIndex:
 
     def with_catalog(self, catalog: Catalog) -> HybridIndex:
         """Return an index of a later catalog."""
-        lexical, dense = self._lexical.with_catalog(catalog), self._dense.with_catalog(catalog)
+        lexical, dense = (self._lexical.with_catalog(catalog), self._dense.with_catalog(catalog))
         return HybridIndex(self.ranker, catalog, lexical, dense)
 
     def _score(self, query: ParsedQuery) -> tuple[list[SegmentScores], tuple[Note, ...], bool]:
@@ -133,8 +134,12 @@ class HybridIndex:
 
         Also return notes, and whether all tools were compared exactly.
         """
-        queries = [query, *(query.segments or query.passages)]
-        words = self._score_words(query)[1]
+        query, corrections = self._correct_spelling(query)
+        core = query.core
+        queries = [core, *(core.segments or core.passages)]
+        if core is not query:
+            queries.append(query)
+        words = self._score_words(core)[1]
         lexical = [words.scores, *(self._lexical.score_slots(part).scores for part in queries[1:])]
         vectors = self._dense.embed_queries([part.text for part in queries])
         rows, is_exact = self._dense.compare(vectors)
@@ -145,7 +150,17 @@ class HybridIndex:
             for slot, similarities in self._dense.compare_encoded(vectors, candidates).items():
                 rows[:, slot] = similarities
             segments = _score_parts(queries, lexical, rows, weights)
-        return segments, words.notes, is_exact
+        return segments, corrections + words.notes, is_exact
+
+    def _correct_spelling(self, query: ParsedQuery) -> tuple[ParsedQuery, tuple[Note, ...]]:
+        """Return a longer query without misspelled words, and notes about the corrections."""
+        is_english = query.translated is query
+        corrections = correct_spelling(query.text, self._lexical.is_unknown_word) if is_english else {}
+        if not corrections:
+            return query, ()
+        corrected = MISSPELLABLE.sub(lambda found: corrections.get(found.group(), found.group()), query.text)
+        changes = ", ".join(f"{word} → {other}" for word, other in corrections.items())
+        return parse_query(corrected, query.syntax), (Note(f"read as another word: {changes}"),)
 
     def _fuse(self, segments: list[SegmentScores]) -> NDArray[np.float32]:
         return fuse_segments(segments, self.ranker.weights, self._server_of)
@@ -188,6 +203,12 @@ def _score_parts(
 
     The best passage for a tool counts, because the others may have nothing to do with tools.
     """
+    if queries[-1].core is queries[0] and len(queries) > 1:
+        # The sentences that were left out may explain the others.
+        *queries, _ = queries
+        *lexical, words = lexical
+        lexical[0] = np.maximum(lexical[0], words)
+        rows = np.concatenate((np.maximum(rows[:1], rows[-1:]), rows[1:-1]))
     if not queries[0].passages:
         parts = zip(queries, lexical, rows, strict=True)
         return [SegmentScores(query, words, row, weights) for query, words, row in parts]

@@ -55,15 +55,15 @@ class Vocabulary:
         yield from sorted_terms.find_containing(part)
         yield from (term for term in new_terms if part in term)
 
-    def find_corrections(self, word: str, accepts: Callable[[str], bool]) -> list[str]:
-        """Return the accepted terms with the smallest edit distance, which is at most two.
+    def find_corrections(self, word: str, accepts: Callable[[str], bool], max_edits: int = 2) -> list[str]:
+        """Return the accepted terms with the smallest edit distance, which is at most `max_edits`: one or two.
 
         An edit is a missing, an additional, a wrong or a swapped letter.
         """
         if len(word) < MIN_CORRECTED_CHARS:
             return []
         sorted_terms, new_terms = self._sorted_and_new()
-        for edits in (1, 2) if len(word) >= _MIN_TWO_EDITS_CHARS else (1,):
+        for edits in (1, 2) if max_edits > 1 and len(word) >= _MIN_TWO_EDITS_CHARS else (1,):
             similar = itertools.chain(sorted_terms.find_similar(word, edits), new_terms)
             found = [term for term in similar if _edit_distance(word, term, edits) <= edits and accepts(term)]
             if found:

@@ -22,7 +22,7 @@ from toolcrib.search.query.expression import (
     parse_plain_words,
 )
 from toolcrib.search.query.preamble import strip_preamble
-from toolcrib.search.query.segments import find_names, split_passages, split_segments
+from toolcrib.search.query.segments import drop_statements, find_names, split_passages, split_segments
 
 # Queries are often repeated, and parsed again for the reasons of their hits.
 MAX_CACHED_QUERIES: Final = 1_024
@@ -66,6 +66,12 @@ class ParsedQuery:
         """This query in English; the query itself if it is English already."""
         english = translate_to_english(self.text)
         return self if english == self.text else parse_query(english, self.syntax)
+
+    @cached_property
+    def core(self) -> ParsedQuery:
+        """This query without sentences that are not requests; the query itself if there are none."""
+        core = drop_statements(self.text)
+        return self if core == self.text else parse_query(core, self.syntax)
 
     @cached_property
     def segments(self) -> tuple[ParsedQuery, ...]:

@@ -20,7 +20,7 @@ from toolcrib.search.query.verbs import VERBS
 _HINTS: Final = ("tool", " way to ", "thing that ", "user", " wants ", " is to ", "thank", "help", "...")
 _FIRST_WORDS: Final = frozenset(["hi", "hello", "hey", "greetings", "good", "task:", "request:", "goal:"])
 # A code fence and a JSON object start with one of these.
-_WRAPPERS: Final = "`{"
+_WRAPPERS: Final = "`{["
 _QUOTES: Final = {'"': '"', "'": "'", "`": "`", "“": "”", "„": "“", "«": "»", "‘": "’"}
 
 
@@ -84,7 +84,8 @@ _POLITE = _compile_words(
     r"|(?:i|we)(?:['’]d| would) like you to|(?:i|we) (?:want|need) you to)(?: (?:please|kindly))? "
     r"(?!help\b|please\b|recommend\b|suggest\b|find me an?\b|give me an?\b)(?=\w+ \w)"
 )
-_FENCE = re.compile(r"\s*```[\w+-]*\s*(.*?)\s*```\s*$", re.DOTALL)
+# A code fence around the whole text, or after a heading: "Here is the task: ```…```".
+_FENCE = re.compile(r"\s*([^`\n]{0,60}:)?\s*```[\w+-]*\s*(.*?)\s*```\s*$", re.DOTALL)
 _DOTS = re.compile(r"(?<=[\w)])\s?\.{3,}$")
 _WORD = re.compile(r"[^\W\d_]+")
 # Limits of the text that is matched.
@@ -94,7 +95,7 @@ _MAX_ENDING_CHARS: Final = 80
 
 def strip_preamble(query: str) -> str:
     """Return a query without preamble, closing words and surrounding quotes."""
-    text = _unwrap(query) if query[:1] in _WRAPPERS else query
+    text = _unwrap(query) if query[:1] in _WRAPPERS or "```" in query else query
     text = _strip_quotes(text) if text[:1] in _QUOTES or text[:1].isspace() else text
     text = text[polite.end() :] if (polite := _POLITE.match(text)) else text
     lowered = text.lower()
@@ -108,18 +109,35 @@ def strip_preamble(query: str) -> str:
 
 
 def _unwrap(query: str) -> str:
-    """Return the text in a code fence or in a JSON object; the query itself if there is none."""
+    """Return the text in a code fence or in a JSON value; the query itself if there is none."""
     fence = _FENCE.match(query)
-    text = fence.group(1) if fence else query
-    if text[:1] != "{":
+    text = fence.group(2) if fence and not _starts_with_verb(fence.group(1) or "") else query
+    if text[:1] not in "{[":
         return text
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return text
-    texts = [item for item in value.values() if isinstance(item, str)] if isinstance(value, dict) else []
     # The request is the longest text: {"query": "book a hotel in Rome", "locale": "en"}.
-    return max(texts, key=len, default=text).strip() or text
+    return max(_list_texts(value), key=len, default=text).strip() or text
+
+
+def _list_texts(value: object) -> list[str]:
+    """Return the texts in a JSON value, those of the last message of a conversation only."""
+    if isinstance(value, str):
+        return [value]
+    if isinstance(value, dict):
+        return [text for item in value.values() for text in _list_texts(item)]
+    if not isinstance(value, list):
+        return []
+    items = value[-1:] if value and isinstance(value[-1], dict) else value
+    return [text for item in items for text in _list_texts(item)]
+
+
+def _starts_with_verb(text: str) -> bool:
+    """Return whether a text before a code fence is the request: "Explain this: ```…```"."""
+    word = _WORD.search(text)
+    return word is not None and word.group().lower() in VERBS
 
 
 def find_request_start(text: str) -> int:

@@ -80,6 +80,21 @@ _LEADS: Final = f"""
     perhaps ideally optionally
 """
 _QUESTIONS: Final = "what which who whose where when how why is are does do did has"
+_MODALS: Final = ("can", "could", "would")
+# A sentence with one of these is or contains a request, whatever it starts with.
+_WISH = re.compile(
+    r"\b(?:please|need|want|wish|would like|[id]['’]d (?:like|love)|looking for|wonder|hop(?:e|ing) to|goal|task|must|should|ha(?:ve|s) to"
+    r"|trying to|help|(?:can|could|would) you|let me know|how (?:do|can)|(?:tell|show|give|get|find) (?:me|us))\b",
+    re.I,
+)
+# A sentence that starts with one of these, and contains no request, is a statement.
+_STATEMENT_STARTS: Final = """
+    i i'm i've i'd i'll we we're we've we'd we'll my our your his her their its it it's he he's she she's they they're
+    you you're this that that's these those the there there's nobody somebody everybody everyone someone people
+    some most many both all nothing everything something anyway luckily sadly unfortunately today yesterday
+    tonight tomorrow last since because although though when whenever while if after before but and so as well
+    by at in on during
+"""
 # Words that start the object of a verb.
 _OPENERS: Final = """
     a an the this that these those my your our his her its their me you him us them it all any both
@@ -128,6 +143,7 @@ _JOINS_THINGS: Final = frozenset(
 # A shorter thing is a property: "the name, the email and the age of a user".
 _MIN_THING_WORDS: Final = 3
 _CONNECTIVE: Final = frozenset(_CONNECTIVES.split())
+_STATEMENT_START: Final = frozenset(_STATEMENT_STARTS.split())
 _LEAD: Final = frozenset(_LEADS.split())
 _QUESTION: Final = frozenset(_QUESTIONS.split())
 _OPENER: Final = frozenset(_OPENERS.split())
@@ -164,19 +180,57 @@ def split_segments(query: str) -> tuple[str, ...]:
     return tuple(f"{shared}: {piece}" if shared else piece for piece in pieces)
 
 
+def drop_statements(query: str) -> str:
+    """Return the sentences of a text that are requests; the text itself if all are, or none is.
+
+    "The coffee is cold. Book a flight to Rome. My boss is in a mood." asks for a flight.
+    """
+    sentences = _split_sentences(query)
+    if len(sentences) < 2:
+        return query
+    is_request = [not _is_statement(sentence) for sentence in sentences]
+    if not any(is_request):
+        return query
+    # A statement before "what is blocking them?" tells what the request is about.
+    is_context = [
+        after and _PRONOUN.search(next_one) for after, next_one in zip(is_request[1:], sentences[1:], strict=True)
+    ]
+    keeps = [one or other for one, other in zip(is_request, (*is_context, False), strict=True)]
+    return query if all(keeps) else " ".join(sentence for sentence, keep in zip(sentences, keeps, strict=True) if keep)
+
+
 def split_passages(query: str) -> tuple[str, ...]:
     """Return the sentences of a longer text, at most eight; neighbours are joined if there are more.
 
     A story may contain one request among sentences that have nothing to do with a tool. Empty for a
     short text, whose sentences explain each other.
     """
-    sentences = [found for found in map(str.strip, _SENTENCE_END.split(query)) if len(_WORD.findall(found)) > 1]
+    sentences = _split_sentences(query)
     if len(sentences) < 2 or len(query.split()) < _MIN_STORY_WORDS:
         return ()
-    # Sentences that start like a request, if there are any; the whole text still counts too.
-    sentences = [sentence for sentence in sentences if _match_request(sentence)] or sentences
     size = -(-len(sentences) // MAX_SEGMENTS)
     return tuple(" ".join(sentences[at : at + size]) for at in range(0, len(sentences), size))
+
+
+def _split_sentences(text: str) -> list[str]:
+    return [found for found in map(str.strip, _SENTENCE_END.split(text)) if len(_WORD.findall(found)) > 1]
+
+
+def _is_statement(sentence: str) -> bool:
+    """Return whether a sentence contains no request: "My boss is in a mood today."."""
+    first = _WORD.search(sentence)
+    if first is None or first.group().lower().replace("’", "'") not in _STATEMENT_START:
+        return False
+    if sentence.endswith(("?", "？")) or _WISH.search(sentence) or _match_request(sentence):
+        return False
+    clauses = (cut.end() for cut in _SEPARATOR.finditer(sentence))
+    return not any(_starts_with_command(sentence[at : at + _CONTEXT_CHARS]) for at in clauses)
+
+
+def _starts_with_command(clause: str) -> bool:
+    """Return whether a clause starts with a verb and its object: "cut the line"."""
+    first = _WORDS.search(clause)
+    return first is not None and first.group(1) in VERBS and (first.group(2) or "") in _VERB_OBJECT
 
 
 def _find_scope_end(text: str, end: int) -> int:
@@ -315,13 +369,20 @@ def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | 
     obligation = _OBLIGATION.match(text)
     begin = obligation.end() if obligation else 0
     subject = obligation is not None
+    before = ""
     for found in islice(_WORDS.finditer(text, begin, _CONTEXT_CHARS), _MAX_LEAD_WORDS + 1):
         word = found.group(1).lower().replace("’", "'")
-        if word in verbs or (verbs is VERBS and _is_question_word(word)):
+        is_question = verbs is VERBS and _is_question_word(word)
+        # "I run a bakery" and "that is all" are statements.
+        if (before in ("i", "we") and word in verbs) or (before == "that" and is_question):
+            return None
+        if word in verbs or is_question:
             return None if _MODIFIER_VERB.match(text, found.start()) else found
         if word not in _LEAD:
             return found if verbs is VERBS and not subject and _is_unlisted_verb(found) else None
         subject = subject or word not in _CONNECTIVE
+        # After a modal verb it is a request: "can I list my files".
+        before = "" if before in _MODALS and word in ("i", "we") else word
     return None
 
 
