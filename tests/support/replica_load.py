@@ -53,6 +53,11 @@ class ReplicaProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
+    def pid(self) -> int:
+        """The id of the process; 0 if it does not run."""
+        return self._process.pid if self._process else 0
+
+    @property
     def cpu_seconds(self) -> float:
         """The CPU time of the process, without that of its servers."""
         assert self._process
