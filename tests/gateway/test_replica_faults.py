@@ -20,6 +20,7 @@ from tests.support.replica_load import (
     PENDING_SERVER,
     STATELESS,
     LoadClients,
+    LoadReport,
     ReplicaProcess,
     answer_after_search,
     build_replica_config,
@@ -63,25 +64,28 @@ class Cluster:
         """Return what was acknowledged and is not in the store, after some time to write it."""
         report = self.clients.report
         # The clients continue, so only what is acknowledged now is looked for.
-        acknowledged, keys, approvals = set(report.calls), list(report.keys), list(report.approvals)
+        acknowledged = LoadReport(dict(report.calls), list(report.keys), list(report.approvals), report.streams)
         lost = {"": ""}
         with anyio.move_on_after(SETTLE_SECONDS):
             while lost:
-                lost = await anyio.to_thread.run_sync(self._find_lost, acknowledged, keys, approvals)
+                lost = await anyio.to_thread.run_sync(self._find_lost, acknowledged)
                 await anyio.sleep(0.2)
         return lost
 
-    def _find_lost(self, calls: set[str], keys: list[str], approvals: list[str]) -> dict[str, str]:
+    def _find_lost(self, report: LoadReport) -> dict[str, str]:
         store = open_store(self.store_url)
         try:
             written = {row.request_id for row in store.list_audit(AuditFilter(), 100_000)}
             stored_keys, pins = {key.name for key in store.list_keys()}, store.get_pins(PENDING_SERVER)
+            counted = (store.get_usage()["small___echo"].calls, sum(row.requests for row in store.list_llm_usage()))
         finally:
             store.close()
         return {
-            **{name: "key" for name in keys if name not in stored_keys},
-            **{tool: "approval" for tool in approvals if pins[tool].state != "approved"},
-            **dict.fromkeys(calls - written, "audit row"),
+            **{name: "key" for name in report.keys if name not in stored_keys},
+            **{tool: "approval" for tool in report.approvals if pins[tool].state != "approved"},
+            **dict.fromkeys(report.calls.keys() - written, "audit row"),
+            **{f"call {number}": "usage count" for number in range(counted[0], len(report.calls))},
+            **{f"stream {number}": "usage count" for number in range(counted[1], report.streams)},
         }
 
 

@@ -127,6 +127,7 @@ class LoadReport:
     calls: dict[str, tuple[float, str]] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)
     approvals: list[str] = field(default_factory=list)
+    streams: int = 0
     completed: Counter[str] = field(default_factory=Counter)
     # Errors that a client may answer with a retry, and others, as text.
     retryable: list[tuple[float, str]] = field(default_factory=list)
@@ -181,7 +182,8 @@ class LoadClients:
         }
         async with httpx2.AsyncClient(headers={**_HEADERS, "anthropic-version": "2023-06-01"}, timeout=60) as http:
             while not self.stopped.is_set():
-                await self._send("stream", http.post(f"{self._url}/v1/messages", json=body), _check_stream)
+                sent = self._send("stream", http.post(f"{self._url}/v1/messages", json=body), _check_stream)
+                self.report.streams += await sent
                 await anyio.sleep(self._pause_seconds)
 
     async def run_changes(self, fingerprints: dict[str, str]) -> None:
@@ -199,7 +201,7 @@ class LoadClients:
                     approved = http.post(f"{self._url}/api/decisions/approve", json=body)
                     if await self._send("approval", approved, _check_change):
                         self.report.approvals.append(tool)
-                await anyio.sleep(self._pause_seconds)
+                await anyio.sleep(min(self._pause_seconds, 0.1))
 
     async def _open_session(self, http: httpx2.AsyncClient) -> str:
         body = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": _HELLO}

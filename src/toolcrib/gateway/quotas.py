@@ -28,6 +28,8 @@ MAX_BUCKETS: Final = 10_000
 EXCHANGE_SECONDS: Final = 1.0
 # The running calls of a replica that no longer writes count for this time.
 KEEP_USE_SECONDS: Final = 5.0
+# A refusal is sent after this time, so that a client that does not wait cannot keep the gateway busy.
+REFUSAL_SECONDS: Final = 0.5
 # A call that ends makes room for the next one, so waiting for long is of no use.
 CONCURRENCY_RETRY_SECONDS: Final = 1
 

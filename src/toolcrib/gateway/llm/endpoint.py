@@ -20,6 +20,7 @@ from toolcrib.gateway.llm.sse import JsonArrayEncoder, format_event
 from toolcrib.gateway.llm.tools.exposure import ExposurePlan
 from toolcrib.gateway.llm.usage import BudgetExceeded
 from toolcrib.gateway.logs import request_id
+from toolcrib.gateway.quotas import REFUSAL_SECONDS
 
 MAX_BODY_BYTES: Final = 32 << 20
 TOOL_SEARCH_HEADER: Final = "x-toolcrib-tool-search"
@@ -351,6 +352,7 @@ class LlmEndpoint:
             # `request-id` is Anthropic's name; the middleware adds OpenAI's, `x-request-id`.
             headers = [_JSON_TYPE, ("request-id", request_id.get())]
             if isinstance(error, BudgetExceeded):
+                await asyncio.sleep(REFUSAL_SECONDS)
                 # Official clients would otherwise try again at once.
                 should_retry = "true" if error.should_retry else "false"
                 headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", should_retry)]

@@ -43,6 +43,7 @@ from toolcrib.gateway.mcp.server.sessions.session_store import SessionStore, Sto
 from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection
+from toolcrib.gateway.quotas import REFUSAL_SECONDS
 from toolcrib.gateway.replicas import ReplicaChannel
 from toolcrib.hub.hub import Hub
 from toolcrib.profiles.mcproxy import SEARCH_TOOL_NAME
@@ -218,6 +219,7 @@ class McpRouter:
                 await self.sessions.save_state(connection.session_id, client.state)
         except QuotaExceeded as error:
             self.activity.record_refusal(client, params, error)
+            await anyio.sleep(REFUSAL_SECONDS)
             data = {"retryAfterSeconds": error.retry_after_seconds}
             raise MCPError(QUOTA_EXCEEDED_CODE, str(error), data) from None
         except (UnknownProfile, RequestFailed) as error:
