@@ -9,10 +9,10 @@ cores or on the clients. Each fault happens under load; what was acknowledged is
 
 import signal
 import tempfile
-import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,6 +38,8 @@ from toolcrib.storage import open_store
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUESTS_PER_SECOND = 40
+MAX_REPLICAS = 3
+THROUGHPUT_CLIENTS = 8
 
 
 class Throughput(NamedTuple):
@@ -46,7 +48,6 @@ class Throughput(NamedTuple):
     replicas: int
     store: str
     calls: int
-    seconds: float
     cpu_seconds: float
 
     @property
@@ -95,7 +96,7 @@ async def run_load(
                 tasks.start_soon(load.run_streams)
             if changes:
                 tasks.start_soon(load.run_changes, {pin.tool: pin.candidate_fingerprint for pin in pins})
-            cluster = Cluster(replicas, proxy, load, urls[0])
+            cluster = Cluster(replicas, proxy, load, urls[0], ends_at_error=False)
             await cluster.wait_for_calls(sessions)
             yield cluster
             load.stopped.set()
@@ -104,19 +105,58 @@ async def run_load(
             await replica.stop()
 
 
-async def measure_throughput(
-    folder: Path, urls: list[str], store: str, model_url: str, calls_wanted: int
-) -> Throughput:
-    """Return the CPU time of some calls of both protocol revisions."""
-    async with run_load(folder, urls, model_url, (8, 0)) as cluster:
-        before = sum(replica.cpu_seconds for replica in cluster.replicas)
-        report, started = cluster.clients.start_report(), time.monotonic()
-        # A busy machine needs longer for as many calls, but not more CPU time.
-        while report.completed["call"] < calls_wanted:
-            await anyio.sleep(0.1)
-        calls, elapsed = report.completed["call"], time.monotonic() - started
-        cpu = sum(replica.cpu_seconds for replica in cluster.replicas) - before
-    return Throughput(len(urls), store, calls, elapsed, cpu)
+async def measure_throughputs(
+    folder: Path, server: PostgresServer, model_url: str, calls: int, rounds: int
+) -> list[Throughput]:
+    """Return the CPU time of calls with one replica on SQLite, and with one to three on PostgreSQL.
+
+    They take turns, so that a busy machine affects all of them.
+    """
+    clusters: list[list[ReplicaProcess]] = []
+    totals: list[Counter[str]] = []
+    try:
+        for count in range(MAX_REPLICAS + 1):
+            url = server.create_database() if count else f"sqlite:///{folder / 'one.db'}"
+            place = folder / f"{count} replicas"
+            place.mkdir()
+            replicas = [
+                ReplicaProcess(place / str(number), port, build_replica_config(url, model_url))
+                for number, port in enumerate(find_free_ports(max(count, 1)))
+            ]
+            clusters.append(replicas)
+            totals.append(Counter())
+            for replica in replicas:
+                await replica.start()
+        for number in range(rounds + 1):
+            for replicas, total in zip(clusters, totals, strict=True):
+                measured = await _measure_calls(replicas, calls // rounds)
+                # The first round fills caches.
+                total.update(measured if number else {})
+    finally:
+        for replica in chain.from_iterable(clusters):
+            await replica.stop()
+    return [
+        Throughput(len(replicas), "PostgreSQL" if count else "SQLite", total["calls"], total["milliseconds"] / 1_000)
+        for count, (replicas, total) in enumerate(zip(clusters, totals, strict=True))
+    ]
+
+
+async def _measure_calls(replicas: list[ReplicaProcess], calls: int) -> dict[str, int]:
+    """Return how many calls some clients have completed, and the CPU milliseconds of the replicas."""
+    async with round_robin([replica.url for replica in replicas]) as proxy, anyio.create_task_group() as tasks:
+        load = LoadClients(proxy.url, 0.0)
+        for number in range(THROUGHPUT_CLIENTS):
+            tasks.start_soon(load.run_calls, "legacy" if number % 2 else STATELESS)
+        while load.report.completed["call"] < 2 * THROUGHPUT_CLIENTS:
+            await anyio.sleep(0.02)
+        before = sum(replica.cpu_seconds for replica in replicas)
+        report = load.start_report()
+        while report.completed["call"] < calls:
+            await anyio.sleep(0.02)
+        cpu = sum(replica.cpu_seconds for replica in replicas) - before
+        counted = report.completed["call"]
+        load.stopped.set()
+    return {"calls": counted, "milliseconds": round(1_000 * cpu)}
 
 
 async def measure_fault(cluster: Cluster, fault: str, cause: Any) -> FaultResult:
@@ -193,7 +233,7 @@ def render_report(throughputs: list[Throughput], faults: list[FaultResult], clie
         "## Throughput",
         "",
         "Calls of a tool on standard input and output, half of them in sessions with a handshake, through a round-robin "
-        "proxy. The CPU time is that of the replicas, without proxy, clients, PostgreSQL and tool servers.",
+        "proxy. The CPU time is that of the replicas, without proxy, clients, PostgreSQL and tool servers. The rows took turns.",
         "",
         "| replicas | store | calls | CPU of a call | calls per CPU second |",
         "|---:|---|---:|---:|---:|",
@@ -228,11 +268,12 @@ def render_report(throughputs: list[Throughput], faults: list[FaultResult], clie
 
 @click.command()
 @click.option("--calls", default=2_000, show_default=True, help="The calls of each measurement of throughput.")
+@click.option("--rounds", default=5, show_default=True, help="How often the replicas take turns.")
 @click.option("--sessions", default=200, show_default=True, help="Clients of the MCP gateway.")
 @click.option("--streams", default=50, show_default=True, help="Clients of the LLM gateway.")
 @click.option("--away", default=60.0, show_default=True, help="How long PostgreSQL is away, in seconds.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/replicas.md")
-def main(calls: int, sessions: int, streams: int, away: float, out: Path) -> None:
+def main(calls: int, rounds: int, sessions: int, streams: int, away: float, out: Path) -> None:
     """Measure replicas and write the page."""
 
     async def measure(folder: Path) -> str:
@@ -241,15 +282,8 @@ def main(calls: int, sessions: int, streams: int, away: float, out: Path) -> Non
         server.start()
         try:
             with ScriptedModel(answer_after_search) as model:
-                throughputs = []
-                for count in (0, 1, 2, 3):
-                    url = server.create_database() if count else f"sqlite:///{folder / 'one.db'}"
-                    store = "PostgreSQL" if count else "SQLite"
-                    place = folder / f"{count} replicas"
-                    place.mkdir()
-                    urls = [url] * max(count, 1)
-                    throughputs.append(await measure_throughput(place, urls, store, model.url, calls))
-                    click.echo(throughputs[-1], err=True)
+                throughputs = await measure_throughputs(folder, server, model.url, calls, rounds)
+                click.echo(throughputs, err=True)
                 place = folder / "faults"
                 place.mkdir()
                 faults = await measure_faults(place, server, model.url, (sessions, streams), away)

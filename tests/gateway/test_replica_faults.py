@@ -34,7 +34,7 @@ from toolcrib.storage.audit import AuditFilter
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")]
 
 CLIENTS = 5
-SETTLE_SECONDS = 10.0
+SETTLE_SECONDS = 60.0
 
 
 @dataclass
@@ -45,14 +45,15 @@ class Cluster:
     proxy: RoundRobinProxy
     clients: LoadClients
     store_url: str
+    ends_at_error: bool = True
 
     async def wait_for_calls(self, count: int) -> None:
         """Wait until the clients have completed more calls."""
         report = self.clients.report
         goal = report.completed["call"] + count
-        with anyio.fail_after(60):
+        with anyio.fail_after(300):
             while report.completed["call"] < goal:
-                assert not report.fatal, report.fatal[:3]
+                assert not (report.fatal and self.ends_at_error), report.fatal[:3]
                 await anyio.sleep(0.02)
 
     async def check_nothing_is_lost(self) -> None:
