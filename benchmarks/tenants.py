@@ -126,8 +126,8 @@ def measure_all(folder: Path, calls: int) -> list[Waiting]:
         with flood(port):
             add(f"{FLOOD_CLIENTS} clients of A call", "call", port)
         add("alone", "search", port)
-    with run_gateway(folder / "quota", {"callsPerMinute": 60, "maxConcurrentCalls": 1}, 0) as port, flood(port):
-        add(f"{FLOOD_CLIENTS} clients of A call, with `callsPerMinute` 60", "call", port)
+    with run_gateway(folder / "quota", {"callsPerMinute": 600, "maxConcurrentCalls": 2}, 0) as port, flood(port):
+        add(f"{FLOOD_CLIENTS} clients of A call, with a quota", "call", port)
     with run_gateway(folder / "large", {}, LARGE_CATALOG) as port:
         # The first search encodes the tools of A.
         measure(port, "search_tools", {"query": "give back a text"}, 2)
