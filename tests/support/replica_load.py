@@ -182,8 +182,8 @@ class LoadClients:
         }
         async with httpx2.AsyncClient(headers={**_HEADERS, "anthropic-version": "2023-06-01"}, timeout=60) as http:
             while not self.stopped.is_set():
-                sent = self._send("stream", http.post(f"{self._url}/v1/messages", json=body), _check_stream)
-                self.report.streams += await sent
+                if await self._send("stream", http.post(f"{self._url}/v1/messages", json=body), _check_stream):
+                    self.report.streams += 1
                 await anyio.sleep(self._pause_seconds)
 
     async def run_changes(self, fingerprints: dict[str, str]) -> None:
