@@ -102,12 +102,13 @@ def test_start_search_call_and_connect(browser: Browser, demo: GatewayProcess) -
         expect(page.locator(".call-result")).to_contain_text("42.1")
         page.goto("/")
         expect(page.get_by_text(f"{demo.url}/mcp").first).to_be_visible()
-        # Without a configuration file, a new server goes to the user's own file, and the page says what to do.
+        # Without a configuration file, a new server goes to the user's own file, which the page names.
         page.goto("/servers")
         page.get_by_role("button", name="Add a server").click()
         dialog = page.get_by_role("dialog", name="Add a server")
         dialog.get_by_label("Configuration of any client").fill('{"notes": {"command": "npx"}}')
         dialog.get_by_role("button", name="Continue").click()
         dialog.get_by_role("button", name="Show the change").click()
-        expect(dialog).to_contain_text("Restart toolcrib serve after saving")
+        expect(dialog).to_contain_text("toolcrib.json. Comments and order are kept.")
+        expect(dialog).not_to_contain_text("Restart")
         assert errors == []
