@@ -79,7 +79,7 @@ function drawFigures(overview, series, savings) {
     total ? figure("Calls", formatCompact(total.calls), during) : null,
     total ? figure("Searches", formatCompact(total.searches), during) : null,
     total ? figure("Errors", formatCompact(total.errors), total.calls ? `${formatPercent(total.errors / (total.calls + total.searches || 1))} of requests` : during, total.errors ? "bad" : "") : null,
-    total ? figure("Median call", formatSeconds(total.p50 ?? NaN), total.p95 == null ? "no calls yet" : `95 % within ${formatSeconds(total.p95)}`) : null,
+    total ? figure("Median call", formatSeconds(total.p50 ?? NaN), total.p95 == null ? "none yet" : `95 % within ${formatSeconds(total.p95)}`) : null,
     savings ? figure("Tokens saved", formatCompact(Math.max(savings.total.tokens_saved, 0)), "in 30 days", savings.total.tokens_saved > 0 ? "ok" : "") : null,
     figure("Clients", formatNumber(overview.sessions), "with an open session"),
   );
