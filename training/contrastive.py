@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import random
 import re
@@ -26,7 +27,7 @@ from training.encoder import Encoder, ParallelEncoder, cosine_schedule
 from training.servers import Key
 from training.variation import vary_query, vary_tool_text
 
-WARM_UP: Final = 40
+WARM_UP: Final = 30
 BATCH_CLUMPS: Final = 16
 # Siblings without queries of their own in a batch: tools of the same server with a similar name.
 SIBLINGS: Final = 12
@@ -39,9 +40,9 @@ REMEMBERED: Final = 4096
 # The weight of the loss that gives the scores of different queries the same meaning.
 ABSOLUTE: Final = 0.3
 MAX_TOKENS: Final = 64
-MAX_TOOL_TOKENS: Final = 52
+MAX_TOOL_TOKENS: Final = 60
 MIDDLE_LAYERS: Final = (2, 3)
-AVERAGE: Final = 0.99
+AVERAGE: Final = 0.98
 DEV_TOOLS: Final = 350
 
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\W]+")
@@ -99,6 +100,10 @@ class ContrastiveTrainer:
         self._data, self._encoder, self._plan, self._folder = data, encoder, plan, folder
         self._tokenizer = tokenizer
         self._parallel = ParallelEncoder(encoder)
+        # Whether two tools do the same is judged by the weights at the start. Judged by the weights in training, the
+        # more similar tools become, the fewer of them are negatives, until all vectors collapse.
+        self._reference = ParallelEncoder(copy.deepcopy(encoder))
+        self._reference_vectors: dict[Key, Tensor] = {}
         self._scale = Scale()
         self._memory: deque[tuple[Key, Tensor]] = deque(maxlen=REMEMBERED)
         self._siblings = _find_siblings(data)
@@ -213,7 +218,7 @@ class ContrastiveTrainer:
         bank = torch.stack([vector for _, vector in remembered]) if remembered else tools.detach()[:0]
         others = [*keys, *(key for key, _ in remembered)]
         with torch.no_grad():
-            serves_too = self._find_twins(batch, others, tools, torch.cat((tools, bank)))[right]
+            serves_too = self._find_twins(batch, others)[right]
         similarity = queries @ torch.cat((tools, bank)).T
         loss = functional.cross_entropy(SHARPNESS * similarity.masked_fill(serves_too, -1.0), right)
         fits = functional.one_hot(right, len(keys)).float()
@@ -223,9 +228,15 @@ class ContrastiveTrainer:
         self._memory.extend(zip(keys, tools.detach(), strict=True))
         return loss + ABSOLUTE * each.sum(1).mean()
 
-    def _find_twins(self, batch: Sequence[Example], others: Sequence[Key], tools: Tensor, bank: Tensor) -> Tensor:
+    def _find_twins(self, batch: Sequence[Example], others: Sequence[Key]) -> Tensor:
         """Return which other tools may serve the queries of an example, so are no negatives."""
-        similarity = tools[: len(batch)] @ bank.T
+        known = self._reference_vectors
+        missing = [key for key in dict.fromkeys(others) if key not in known]
+        if missing:
+            texts = [self._tokenizer.encode(build_tool_text(self._data.tools[key]), MAX_TOOL_TOKENS) for key in missing]
+            known.update(zip(missing, self._reference.encode(texts), strict=True))
+        bank = torch.stack([known[key] for key in others])
+        similarity = bank[: len(batch)] @ bank.T
         servers, verbs = [self._server(key) for key in others], [self._verb(key) for key in others]
         twins = similarity > TWINS
         for row, column in twins.nonzero().tolist():

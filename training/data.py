@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolcrib.core.tool import Tool
-from training.servers import Key, Side, split_servers
+from training.servers import Key, Side, normalize_server, split_servers
 
 PAIRS: Final = "training_pairs/pairs.jsonl"
 # More of the same kind, written for this repository: ids of tools and queries, no text of a tool.
@@ -36,8 +36,11 @@ CATALOGS: Final = ("mcp_catalog", "catalog_toucan", "catalog_mcpzero", "catalog_
 # Tools of this set have queries in `queries.jsonl`; its own queries are not used.
 MORE_TOOLS: Final = ("toolret",)
 # The examples of one server in an epoch, and how many of them are in one batch.
-MAX_PER_SERVER: Final = 8
+MAX_PER_SERVER: Final = 12
 CLUMP: Final = 4
+# Version 0.3 was trained on all pairs and on the first rows of the own file, except every fifth tool.
+EARLIER_OWN_PAIRS: Final = 4_985
+EARLIER_HELD_BACK: Final = 5
 
 # Queries with the words of an evaluation query in another order, as hashes of their words.
 LEFT_OUT: Final = frozenset({"a3d39eebf09a6066"})
@@ -54,12 +57,19 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The tools, the side of each tool of a catalog, and the examples of each side."""
+    """The tools, the side of each tool of a catalog, and the examples of each side.
+
+    Training continues from weights of version 0.3, which were trained on tools of held-back servers too.
+    `unseen_tools` has the held-back examples of tools that those weights had not seen either, and
+    `unseen_servers` those of servers that they had not seen.
+    """
 
     tools: dict[Key, Tool]
     sides: dict[Key, Side]
     written: dict[Side, list[Example]]
     public: dict[str, list[Example]]
+    unseen_tools: list[Example]
+    unseen_servers: list[Example]
 
     def sample_epoch(self, seed: int) -> list[list[Example]]:
         """Return the examples of an epoch in clumps of one server or set, in random order."""
@@ -85,11 +95,22 @@ def read_data(folder: Path) -> TrainingData:
             tools[name, str(row["id"])] = parse_tool(row)
     sides = split_servers({key: tool for key, tool in tools.items() if key[0] in CATALOGS})
     found = read_examples(folder)
+    pairs, own = found.pop(PAIRS), found.pop(OWN_PAIRS.name)
     written: dict[Side, list[Example]] = {"train": [], "dev": [], "test": []}
-    for example in [*found.pop(PAIRS), *found.pop(OWN_PAIRS.name)]:
+    for example in (*pairs, *own):
         # Sets without servers are not split.
         written[sides.get(example.tool, "train")].append(example)
-    return TrainingData(tools, sides, written, found)
+    earlier = {example.tool for example in (*pairs, *own[:EARLIER_OWN_PAIRS])}
+    known_servers = {normalize_server(tools[key].server) for key in earlier}
+    held_back = [*written["dev"], *written["test"]]
+    return TrainingData(
+        tools,
+        sides,
+        written,
+        public=found,
+        unseen_tools=[one for one in held_back if one.tool not in earlier or _was_held_back(one.tool)],
+        unseen_servers=[one for one in held_back if normalize_server(tools[one.tool].server) not in known_servers],
+    )
 
 
 def read_examples(folder: Path) -> dict[str, list[Example]]:
@@ -122,6 +143,12 @@ def parse_tool(row: dict[str, Any]) -> Tool:
         server=row.get("server") or "",
         category=row.get("category") or "",
     )
+
+
+def _was_held_back(key: Key) -> bool:
+    """Return whether version 0.3 was trained without a tool."""
+    digest = hashlib.blake2b("\0".join(key).encode(), digest_size=4).digest()
+    return int.from_bytes(digest) % EARLIER_HELD_BACK == 0
 
 
 def _is_used(example: Example) -> bool:

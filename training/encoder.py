@@ -22,13 +22,13 @@ PART_TOKENS = 1024
 class Layer(nn.Module):
     """Self-attention and a feed-forward block, each with a residual connection and a norm."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: int = INNER) -> None:
         super().__init__()
         self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
         self.mix = nn.Linear(WIDTH, WIDTH)
         self.mix_norm = nn.LayerNorm(WIDTH, EPSILON)
-        self.widen = nn.Linear(WIDTH, INNER)
-        self.narrow = nn.Linear(INNER, WIDTH)
+        self.widen = nn.Linear(WIDTH, inner)
+        self.narrow = nn.Linear(inner, WIDTH)
         self.norm = nn.LayerNorm(WIDTH, EPSILON)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from training.encoder import HEADS, WIDTH
+from training.encoder import HEADS, WIDTH, Encoder
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -31,6 +33,16 @@ def quantize(matrix: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], 
 def build_encoder_arrays(state: dict[str, Tensor]) -> Arrays:
     """Return the weights of the encoder with the names and layout of `toolcrib.encoder.transformer`."""
     values = {name: tensor.float().numpy() for name, tensor in state.items()}
+    arrays = build_layer_arrays(state)
+    arrays["words"], arrays["words.scale"] = quantize(values["words.weight"], axis=1)
+    arrays["places"] = values["places.weight"]
+    arrays["norm.scale"], arrays["norm.shift"] = values["norm.weight"], values["norm.bias"]
+    return arrays
+
+
+def build_layer_arrays(state: dict[str, Tensor]) -> Arrays:
+    """Return the weights of the layers alone: the query encoder has the word vectors of the tool encoder."""
+    values = {name: tensor.float().numpy() for name, tensor in state.items()}
     layers = sum(name.endswith(".qkv.weight") for name in values)
     arrays: Arrays = {"layers": np.array(layers)}
     for number in range(layers):
@@ -46,7 +58,38 @@ def build_encoder_arrays(state: dict[str, Tensor]) -> Arrays:
         for part in ("mix_norm", "norm"):
             arrays[f"{number}.{part}.scale"] = values[f"layers.{number}.{part}.weight"]
             arrays[f"{number}.{part}.shift"] = values[f"layers.{number}.{part}.bias"]
-    arrays["words"], arrays["words.scale"] = quantize(values["words.weight"], axis=1)
-    arrays["places"] = values["places.weight"]
-    arrays["norm.scale"], arrays["norm.shift"] = values["norm.weight"], values["norm.bias"]
     return arrays
+
+
+def read_encoder(file: Path) -> Encoder:
+    """Return a written encoder."""
+    words = dict(np.load(file))["words"]
+    weights = read_layers(file)
+    encoder = Encoder(len(words), layers=sum(name.endswith("qkv.weight") for name in weights))
+    encoder.load_state_dict(weights)
+    return encoder
+
+
+def read_layers(file: Path, numbers: Sequence[int] = ()) -> dict[str, Tensor]:
+    """Return the weights of a written encoder with the names of `training.encoder`.
+
+    A query encoder has only layers. The layers get these numbers, or keep theirs.
+    """
+    arrays = dict(np.load(file))
+    values: Arrays = {}
+    for own, number in enumerate(numbers or range(int(arrays["layers"]))):
+        for part in ("qkv", "mix", "widen", "narrow"):
+            matrix = arrays[f"{own}.{part}"] * arrays[f"{own}.{part}.scale"]
+            bias = arrays[f"{own}.{part}.bias"].copy()
+            if part == "qkv":
+                matrix[:, :WIDTH] *= (WIDTH // HEADS) ** 0.5
+                bias[:WIDTH] *= (WIDTH // HEADS) ** 0.5
+            values[f"layers.{number}.{part}.weight"], values[f"layers.{number}.{part}.bias"] = matrix.T, bias
+        for part in ("mix_norm", "norm"):
+            values[f"layers.{number}.{part}.weight"] = arrays[f"{own}.{part}.scale"]
+            values[f"layers.{number}.{part}.bias"] = arrays[f"{own}.{part}.shift"]
+    if "words" in arrays:
+        values["words.weight"] = arrays["words"] * arrays["words.scale"][:, None]
+        values["places.weight"] = arrays["places"]
+        values["norm.weight"], values["norm.bias"] = arrays["norm.scale"], arrays["norm.shift"]
+    return {name: torch.tensor(np.ascontiguousarray(value)) for name, value in values.items()}

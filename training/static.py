@@ -23,7 +23,7 @@ from training.encoder import THREADS, WIDTH
 from training.export import Arrays, quantize
 
 WORD_WIDTH, HIDDEN = 256, 512
-EPOCHS, BATCH = 6, 512
+EPOCHS, BATCH = 11, 512
 RATE, WORD_RATE = 1e-3, 1e-3
 SHARPNESS, TWINS = 20.0, 0.8
 # The weight of equal vectors, next to that of finding the right tool.

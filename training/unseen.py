@@ -1,23 +1,24 @@
-"""Write an eval set of the servers that take no part in training.
+"""Write an eval set of servers that the weights have never seen.
 
     python -m training.unseen --data FOLDER --out FOLDER
     toolcrib eval FOLDER --mode hybrid --mode dense --mode fast --mode lexical
 
-The tools are all tools of `mcp_catalog`. The queries are those written for its held-back servers, with
-the style as kind: need, ask or agent. `--side dev` writes the servers on which settings are chosen.
+The tools are those of `mcp_catalog` and of the unseen servers of all catalogs. The queries are those written
+for the unseen servers, with the style as kind: need, ask or agent.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import shutil
 from pathlib import Path
 from typing import Final
 
-from training.data import STYLES, read_data
+from training.data import CATALOGS, STYLES, read_data, read_rows
 
+# The catalog whose tools are among the tools of the eval set, though no query is for them.
 CATALOG: Final = "mcp_catalog"
+_FIELDS: Final = ("name", "description", "input_schema", "title", "server", "category")
 
 
 def main() -> None:
@@ -27,19 +28,25 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="see training/README.md")
     parser.add_argument("--out", type=Path, required=True, help="the folder of the eval set")
-    parser.add_argument("--side", choices=("dev", "test"), default="test", help="which held-back servers")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    shutil.copy(options.data / CATALOG / "tools.jsonl", options.out / "tools.jsonl")
-    examples = [one for one in read_data(options.data).written[options.side] if one.tool[0] == CATALOG]
+    data = read_data(options.data)
+    servers = {(one.tool[0], data.tools[one.tool].server) for one in data.unseen_servers}
+    tools = [
+        {"id": f"{catalog}/{row['id']}", **{field: row[field] for field in _FIELDS if row.get(field)}}
+        for catalog in CATALOGS
+        for row in read_rows(options.data / catalog / "tools.jsonl")
+        if catalog == CATALOG or (catalog, row.get("server") or "") in servers
+    ]
     rows = [
-        {"id": f"{style}-{number}", "kind": style, "query": query, "relevant": [one.tool[1]]}
-        for number, one in enumerate(examples)
+        {"id": f"{style}-{number}", "kind": style, "query": query, "relevant": ["/".join(one.tool)]}
+        for number, one in enumerate(data.unseen_servers)
         for style, query in zip(STYLES, one.queries, strict=True)
     ]
-    with (options.out / "queries.jsonl").open("w", encoding="utf-8") as file:
-        file.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    print(f"{len(rows):,} queries for {len({one.tool for one in examples}):,} tools in {options.out}")
+    for name, objects in (("tools.jsonl", tools), ("queries.jsonl", rows)):
+        with (options.out / name).open("w", encoding="utf-8") as file:
+            file.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in objects)
+    print(f"{len(rows):,} queries for tools of {len(servers):,} servers, among {len(tools):,} tools, in {options.out}")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,16 @@ _BEFORE: Final = (
     "Please help me:",
     "I need to get this done before lunch.",
     "For our team:",
+    "I'm new here and not sure whom to ask.",
+    "Sorry to bother you again.",
+    "Yesterday was chaos and I forgot about it.",
+    "We talked about this in the meeting on Monday.",
+    "My laptop is about to run out of battery.",
+    "Would you be so kind and",
+    "Small favour:",
+    "Context: I took this over from a colleague last week.",
+    "I know you are busy.",
+    "Let's see if this works.",
 )
 _AFTER: Final = (
     "Thanks a lot!",
@@ -40,6 +50,17 @@ _AFTER: Final = (
     "Sorry for asking twice.",
     "The weather is terrible today, by the way.",
     "Keep it short, please.",
+    "I will be back after lunch.",
+    "My manager will be happy.",
+    "We had the same thing last year and nobody remembered how it was done.",
+    "I am writing this on my phone, so excuse the typos.",
+    "You have been very helpful so far.",
+    "After that I can finally go home.",
+    "If it doesn't work, just say so.",
+    "It's not urgent, but it has been on my mind all week.",
+    "Cheers from the whole team!",
+    "I'd do it myself, but I have no idea where to start.",
+    "That would save me a lot of time.",
 )
 
 
@@ -59,18 +80,24 @@ def vary_tool_text(tool: Tool, chance: random.Random) -> str:
     return text
 
 
-def vary_query(query: str, chance: random.Random) -> str:
-    """Return a query, sometimes with a typing error, idle text or markup."""
-    if len(query) > 12 and chance.random() < TYPO:
+def vary_query(query: str, chance: random.Random, rate: float = 1.0) -> str:
+    """Return a query, sometimes with a typing error, idle text or markup. `rate` multiplies the chances."""
+    if len(query) > 12 and chance.random() < rate * TYPO:
         query = _mistype(query, chance)
-    drawn = chance.random()
-    if drawn < IDLE / 2:
-        return f"{chance.choice(_BEFORE)} {query}"
+    drawn = chance.random() / rate
     if drawn < IDLE:
-        return f"{query} {chance.choice(_AFTER)}"
+        return _add_idle_text(query, chance)
     if drawn < IDLE + WRAPPED:
         return chance.choice((json.dumps({"query": query}), f"```\n{query}\n```", json.dumps({"task": query})))
     return query
+
+
+def _add_idle_text(query: str, chance: random.Random) -> str:
+    """Add one or two sentences before or after a query."""
+    count = chance.randint(1, 2)
+    if chance.random() < 0.5:
+        return " ".join([*chance.sample(_BEFORE, count), query])
+    return " ".join([query, *chance.sample(_AFTER, count)])
 
 
 def _mistype(query: str, chance: random.Random) -> str:

@@ -2,8 +2,7 @@
 
 The signals are the similarity of tool and query, a service that the query names and the tool does not
 mention, words that no tool contains, the length of the query and the size of the catalog. The weights
-of mode `hybrid` were fitted to requests for tools in catalogs of several sizes, with and without the servers
-of these tools.
+were fitted to requests for tools in catalogs of several sizes, with and without the servers of these tools.
 """
 
 from __future__ import annotations
@@ -103,8 +102,8 @@ class Calibration:
 
 
 DEFAULT_CALIBRATION: Final = Calibration()
-# Fitted to requests for 1,600 tools that the shipped encoder was not trained on, a fifth of all. For an encoder
-# that was not trained on a fifth of the servers, `python -m benchmarks.calibrate --write` replaces them.
+# Fitted to requests for tools that the encoders were not trained on. `python -m benchmarks.calibrate --write` replaces
+# them for another encoder.
 ENCODER_CALIBRATION: Final = Calibration(
     threshold=0.14,
     similarity=0.728,
@@ -113,7 +112,14 @@ ENCODER_CALIBRATION: Final = Calibration(
     query_length=0.0227,
     catalog_size=0.0257,
 )
-STATIC_CALIBRATION: Final = Calibration(threshold=0.09, unknown_words=0.3, catalog_size=0.035)
+STATIC_CALIBRATION: Final = Calibration(
+    threshold=0.08,
+    similarity=0.4988,
+    missing_service=0.0998,
+    unknown_words=0.1496,
+    query_length=0.0242,
+    catalog_size=0.0154,
+)
 
 
 def find_services(query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex) -> list[NamedService]:
