@@ -45,8 +45,7 @@ class FusionWeights:
     Attributes:
         lexical_base: The lexical weight before the next three terms.
         lexical_coverage: Added in proportion to the query words that the best tool contains.
-        query_length: Added in proportion to the logarithm of the number of words in the query, in full if
-            the best lexical score reaches `enough_coverage`. Otherwise the request is in other words than the tool.
+        query_length: Added in proportion to the logarithm of the number of words in the query.
         dense_confidence: Subtracted in proportion to the best similarity, as far as query words
             are not covered.
         segment_share: The share of the segment that a tool serves best; the rest of the score is
@@ -62,7 +61,6 @@ class FusionWeights:
     lexical_base: float = -0.35
     lexical_coverage: float = 0.8
     query_length: float = 0.24
-    enough_coverage: float = 0.3
     dense_confidence: float = 0.2
     segment_share: float = 0.33
     context_share: float = 0.3
@@ -74,15 +72,14 @@ class FusionWeights:
 
         `coverage` is the best lexical score and `similarity` the best similarity of any tool.
         """
-        share = min(coverage / self.enough_coverage, 1.0)
-        lexical = self.lexical_coverage * coverage + self.query_length * math.log1p(word_count) * share
+        lexical = self.lexical_coverage * coverage + self.query_length * math.log1p(word_count)
         weight = self.lexical_base + lexical - self.dense_confidence * similarity * (1 - coverage)
         return min(max(weight, 0.0), 1.0)
 
 
 DEFAULT_WEIGHTS: Final = FusionWeights()
 # Static embeddings know less, so keywords count more.
-STATIC_WEIGHTS: Final = FusionWeights(lexical_base=-0.1, query_length=0.2, enough_coverage=1e-6, dense_confidence=0.4)
+STATIC_WEIGHTS: Final = FusionWeights(lexical_base=-0.1, query_length=0.2, dense_confidence=0.4)
 
 
 class SegmentScores:
