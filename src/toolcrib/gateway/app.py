@@ -116,7 +116,6 @@ def _build_starlette_app(
     audit.before_flush.append(keys.flush)
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
-    gateway_metrics = GatewayMetrics(metrics)
     meter = UsageMeter(hub.store, _build_token_counter(metrics))
     audit.before_flush.append(meter.flush)
     llm_gateway = LlmGateway(
@@ -148,32 +147,6 @@ def _build_starlette_app(
                 app.router.routes.extend(endpoint.routes())
                 yield
 
-    async def health(request: Request) -> JSONResponse:
-        # Anonymous clients of a gateway with keys see the status but not the reasons.
-        principal = request.scope.get("state", {}).get("principal")
-        is_restricted = keys.get_keys() and principal in (None, ANONYMOUS)
-        view = hub.get_view(getattr(principal, "profile", None))
-        problems = await anyio.to_thread.run_sync(list_problems, routers[0], view)
-        return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
-
-    async def ready(request: Request) -> JSONResponse:
-        starting = [name for name, error in routers[0].pool.unlisted_servers().items() if not error]
-        status = "draining" if drain.is_started else "starting" if starting else "ready"
-        # Without its database a gateway still searches and calls, so it stays ready.
-        store = "ok" if hub.store.is_available else "unavailable"
-        return JSONResponse({"status": status, "store": store}, 200 if status == "ready" else 503)
-
-    async def prometheus(request: Request) -> Response:
-        principal = request.scope.get("state", {}).get("principal")
-        if getattr(principal, "profile", None):
-            message = "metrics cover all servers and need a key without a profile"
-            return JSONResponse({"error": message}, 403)
-        await anyio.to_thread.run_sync(gateway_metrics.refresh, routers[0])
-        return Response(metrics.render(), headers={"content-type": CONTENT_TYPE})
-
-    async def openapi(request: Request) -> JSONResponse:
-        return JSONResponse(load_openapi("admin"))
-
     api = ApiRoutes(lambda: routers[0])
     add_admin_routes(api)
     add_overview_routes(api)
@@ -181,15 +154,61 @@ def _build_starlette_app(
     add_access_routes(api, hub, keys)
     add_llm_routes(api)
     routes: list[BaseRoute] = [
-        Route("/health", health),
-        Route("/ready", ready),
-        Route("/metrics", prometheus),
-        Route("/openapi.json", openapi),
+        *_StatusEndpoints(hub, recording, metrics, lambda: routers[0]).routes(),
         *api.routes,
         *build_llm_routes(llm_gateway),
         *pages,
     ]
     return Starlette(routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _render_http_error})
+
+
+class _StatusEndpoints:
+    """The state of the gateway for load balancers and monitoring."""
+
+    def __init__(
+        self, hub: Hub, recording: Recording, metrics: MetricsRegistry, get_router: Callable[[], McpRouter]
+    ) -> None:
+        self._hub, self._recording, self._get_router = hub, recording, get_router
+        self._registry, self._metrics = metrics, GatewayMetrics(metrics)
+
+    def routes(self) -> list[BaseRoute]:
+        """Return the routes."""
+        return [
+            Route("/health", self.health),
+            Route("/ready", self.ready),
+            Route("/metrics", self.metrics),
+            Route("/openapi.json", self.openapi),
+        ]
+
+    async def health(self, request: Request) -> JSONResponse:
+        """Return whether a server has a problem."""
+        # Anonymous clients of a gateway with keys see the status but not the reasons.
+        principal = request.scope.get("state", {}).get("principal")
+        is_restricted = self._recording.keys.get_keys() and principal in (None, ANONYMOUS)
+        view = self._hub.get_view(getattr(principal, "profile", None))
+        problems = await anyio.to_thread.run_sync(list_problems, self._get_router(), view)
+        return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
+
+    async def ready(self, request: Request) -> JSONResponse:
+        """Return whether the gateway takes requests."""
+        starting = [name for name, error in self._get_router().pool.unlisted_servers().items() if not error]
+        status = "draining" if self._recording.drain.is_started else "starting" if starting else "ready"
+        # Without its database a gateway still searches and calls, so it stays ready.
+        store = "ok" if self._hub.store.is_available else "unavailable"
+        return JSONResponse({"status": status, "store": store}, 200 if status == "ready" else 503)
+
+    async def metrics(self, request: Request) -> Response:
+        """Return the metrics in the format of Prometheus."""
+        principal = request.scope.get("state", {}).get("principal")
+        if getattr(principal, "profile", None):
+            message = "metrics cover all servers and need a key without a profile"
+            return JSONResponse({"error": message}, 403)
+        await anyio.to_thread.run_sync(self._metrics.refresh, self._get_router())
+        return Response(self._registry.render(), headers={"content-type": CONTENT_TYPE})
+
+    async def openapi(self, request: Request) -> JSONResponse:
+        """Return the description of the API."""
+        return JSONResponse(load_openapi("admin"))
 
 
 async def _render_http_error(request: Request, error: Exception) -> JSONResponse:
