@@ -33,8 +33,6 @@ MAX_HEADER_LINE_BYTES: Final = 64 << 10
 MAX_HEADERS: Final = 256
 # Reading from an upstream pauses while twice as much of its response is unread.
 READ_BUFFER_BYTES: Final = 32 << 10
-# Larger parts would be copied several times for each client that reads slowly.
-MAX_PART_BYTES: Final = 64 << 10
 # httpx2 opens one HTTP/2 connection per client and origin, and servers limit the requests on
 # one connection. Several clients with a few requests each avoid that limit.
 HTTPX_CLIENT_REQUESTS: Final = 32
@@ -199,7 +197,7 @@ class _AiohttpResponse(UpstreamResponse):
 
     async def _receive(self) -> bytes:
         try:
-            return await self._response.content.read(MAX_PART_BYTES)
+            return await self._response.content.readany()
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _translate_error(self._request, error, has_response=True) from error
 
