@@ -46,7 +46,7 @@ _PARTS: dict[type, tuple[str | int, ...]] = {
 def test_shipped_schema_equals_the_settings() -> None:
     shipped = files("toolcrib.config") / "toolcrib.schema.json"
     assert json.loads(shipped.read_text(encoding="utf-8")) == build_config_schema(), (
-        "write it anew: toolcrib config schema > src/toolcrib/config/toolcrib.schema.json"
+        "update it: toolcrib config schema > src/toolcrib/config/toolcrib.schema.json"
     )
 
 
