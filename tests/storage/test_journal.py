@@ -122,6 +122,19 @@ def test_half_a_line_is_ignored(folder: Path, counting_store: Store) -> None:
     assert recover(counting_store) == 2
 
 
+@pytest.mark.parametrize("damaged", [b"\0\0\0\0", b"\xff\xfe", b'["cut'])
+def test_damaged_line_does_not_keep_the_others_from_being_written(
+    damaged: bytes, folder: Path, counting_store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_lines(folder, 3)
+    (path,) = folder.glob("*.0*")
+    first, _, last, _ = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([first, damaged, last, b""]))
+    assert recover(counting_store) == 2
+    assert "a damaged line is left out" in caplog.text
+    assert list(folder.iterdir()) == []
+
+
 def test_written_lines_leave_no_file_and_no_mark(folder: Path) -> None:
     store = open_store("sqlite://", folder)
     opened = store.open_journal("calls")

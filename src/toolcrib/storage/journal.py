@@ -13,7 +13,7 @@ import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
@@ -27,9 +27,9 @@ else:
 JournalKind = Literal["audit", "calls", "keys", "llm"]
 # While the database is away, lines over this size are only kept in memory.
 MAX_JOURNAL_BYTES: Final = 64 * 1024 * 1024
-# So many lines of a dead process are written in one transaction.
+# At most this many lines of a dead process are written in one transaction.
 MAX_RECOVERED_LINES: Final = 1_000
-# Positions of journals whose files were never read again, such as those of a machine that is gone, are kept so long.
+# Positions of journals whose files were never read again, such as those of a machine that is gone, are kept this long.
 KEEP_MARKS_SECONDS: Final = 400 * 86_400
 _LOCK_SUFFIX: Final = ".lock"
 _log = logging.getLogger(__name__)
@@ -160,17 +160,28 @@ class AbandonedJournal:
         self.key = key
 
     def iter_batches(self, position: int) -> Iterator[tuple[list[Any], JournalMark]]:
-        """Yield the lines after a position in batches, each with its mark. An incomplete last line is ignored."""
+        """Yield the lines after a position in batches, each with its mark.
+
+        An incomplete last line is ignored, and so is a line that was damaged, for example by a crash of the machine.
+        """
         for path in self.list_files():
             number = int(path.suffix[1:])
             *lines, _ = path.read_bytes().split(b"\n")
             for start in range(max(position - number, 0), len(lines), MAX_RECOVERED_LINES):
                 batch = lines[start : start + MAX_RECOVERED_LINES]
-                yield list(map(json.loads, batch)), JournalMark(self.key, number + start + len(batch))
+                yield list(_parse_lines(batch, path)), JournalMark(self.key, number + start + len(batch))
 
     def list_files(self) -> list[Path]:
         """Return the files with lines, in their order."""
         return sorted(self._folder.glob(f"{self.key}.[0-9]*"))
+
+
+def _parse_lines(lines: Iterable[bytes], path: Path) -> Iterator[Any]:
+    for line in lines:
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            _log.warning("%s: a damaged line is left out: %s", path, error)
 
 
 # Writes the lines of a dead process to the database, with their mark in the same transaction.
