@@ -19,8 +19,9 @@ from statistics import median
 
 import click
 
-from benchmarks.model_gateway import Client, Server, build_body, find_free_port, start_server
+from benchmarks.model_gateway import Client, Server, build_body, start_server
 from benchmarks.model_upstream import CHAT, MESSAGES, RESPONSES
+from tests.support.ports import find_free_port
 
 REQUESTS = 160
 CONNECTIONS = 8

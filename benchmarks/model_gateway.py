@@ -30,6 +30,7 @@ from starlette.applications import Starlette
 
 from benchmarks.machine import describe_machine
 from benchmarks.model_upstream import CHAT, EVENTS, GAP_SECONDS, MESSAGES, RESPONSES, STAMP, serve
+from tests.support.ports import find_free_port, find_free_ports
 from toolcrib.config.settings import LlmApi, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.routes import build_llm_routes
@@ -111,13 +112,6 @@ def _memory_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
     except OSError:
         return 0
-
-
-def find_free_port() -> int:
-    """Return a port that nobody uses."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 @contextlib.contextmanager
@@ -467,7 +461,7 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
     if context.invoked_subcommand:
         return
     with contextlib.ExitStack() as running:
-        port, at = find_free_port(), find_free_port()
+        port, at = find_free_ports(2)
         url = f"http://127.0.0.1:{port}"
         start = running.enter_context
         upstream = start(start_server("the upstream", _own("upstream", port), port))

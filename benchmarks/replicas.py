@@ -20,8 +20,9 @@ import anyio
 import click
 
 from benchmarks.machine import describe_machine
-from tests.gateway.test_replica_faults import Cluster, find_free_ports
+from tests.support.ports import find_free_ports
 from tests.support.postgres import PostgresServer
+from tests.support.replica_cluster import Cluster
 from tests.support.replica_load import (
     PENDING_SERVER,
     STATELESS,

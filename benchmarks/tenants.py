@@ -24,7 +24,7 @@ import click
 
 from benchmarks.machine import describe_machine
 from tests.gateway.serving import server_entry
-from tests.gateway.test_replica_faults import find_free_ports
+from tests.support.ports import find_free_port
 from tests.support.replica_load import ReplicaProcess
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,7 +70,7 @@ def measure(port: int, name: str, arguments: dict[str, Any], count: int) -> tupl
         assert response.status == 200 and not answer["result"].get("isError"), answer
         if number >= 10:
             seconds.append(time.perf_counter() - started)
-        # So that team B is not a flood too.
+        # Without a pause, team B would flood the gateway too.
         time.sleep(0.01)
     cuts = quantiles(seconds, n=20)
     return cuts[9], cuts[18]
@@ -92,7 +92,7 @@ def flood(port: int) -> Iterator[None]:
 def run_gateway(folder: Path, quota: dict[str, int], catalog: int) -> Iterator[int]:
     """Run a gateway with two teams; yield its port."""
     folder.mkdir()
-    (port,) = find_free_ports(1)
+    port = find_free_port()
     servers = {"a": server_entry("echo", tag="a"), "b": server_entry("echo", tag="b")}
     if catalog:
         command = [sys.executable, "-m", "benchmarks.echo_server", str(catalog)]

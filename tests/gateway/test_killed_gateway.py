@@ -10,7 +10,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.gateway.test_replica_faults import find_free_ports
+from tests.support.ports import find_free_port
 from tests.support.replica_load import (
     ADMIN,
     STATELESS,
@@ -40,8 +40,7 @@ async def test_killed_gateway_loses_no_acknowledged_row_or_count(
     url = f"sqlite:///{tmp_path / 'toolcrib.db'}" if kind == "sqlite" else request.getfixturevalue("postgres_url")
     reports = []
     with ScriptedModel(answer_after_search) as model:
-        (port,) = find_free_ports(1)
-        gateway = ReplicaProcess(tmp_path / "gateway", port, build_replica_config(url, model.url))
+        gateway = ReplicaProcess(tmp_path / "gateway", find_free_port(), build_replica_config(url, model.url))
         for _ in range(KILLS):
             await gateway.start()
             reports.append(await kill_under_load(gateway))

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from tests.gateway.serving import server_entry
-from tests.gateway.test_replica_faults import find_free_ports
+from tests.support.ports import find_free_ports
 from tests.support.replica_load import ADMIN, ReplicaProcess
 
 pytestmark = [pytest.mark.anyio, pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -13,16 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from tests.support.ports import find_free_port
+
 START_SECONDS: Final = 600
 REPOSITORY: Final = Path(__file__).parents[2]
-
-
-def free_port() -> int:
-    """Return a port that is currently unused."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def write_config(folder: Path, config: Mapping[str, Any]) -> Path:
@@ -57,7 +50,7 @@ def run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[
 @contextmanager
 def run_gateway(config: Path, servers: int) -> Iterator[str]:
     """Run a gateway over HTTP, wait for its servers, and yield its address without `/mcp`."""
-    port = free_port()
+    port = find_free_port()
     command = [sys.executable, "-m", "toolcrib", "serve", "--config", str(config)]
     log = config.with_suffix(".log")
     with run_process([*command, "--port", str(port)], log) as process:

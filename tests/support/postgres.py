@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import psycopg
+
+from tests.support.ports import find_free_port
 
 # For `subprocess`: PostgreSQL refuses to run as root.
 _USER: Final = "nobody" if hasattr(os, "geteuid") and os.geteuid() == 0 else None
@@ -53,7 +54,7 @@ class PostgresServer:
         self._programs = find_programs()
         self._data = folder / "data"
         self._log = folder / "log"
-        self.port = _find_free_port()
+        self.port = find_free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self._names = (f"test_{number}" for number in count(1))
         for parent in (folder, *folder.parents):
@@ -143,10 +144,3 @@ class PostgresServer:
         result = subprocess.run(command, capture_output=True, text=True, user=_USER, cwd="/", check=False)
         if result.returncode:
             raise RuntimeError(result.stdout + result.stderr)
-
-
-def _find_free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

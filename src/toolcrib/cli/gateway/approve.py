@@ -137,7 +137,7 @@ def open_existing_store(url: str) -> Iterator[Store]:
     """Open a store. A SQLite file that does not exist is an error, because it would be empty."""
     path = Path(url.removeprefix(_SQLITE_PREFIX)).expanduser()
     if url.startswith(_SQLITE_PREFIX) and not path.exists():
-        raise InvalidStore(f"{path}: there is no such file; start the gateway once, or set its store with --store")
+        raise InvalidStore(f"{path}: there is no such file; start the gateway once, or name the store that it uses")
     store = open_store(url)
     try:
         yield store

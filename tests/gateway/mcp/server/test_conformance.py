@@ -19,8 +19,9 @@ from typing import Final
 
 import pytest
 
-from tests.support.gateway_process import REPOSITORY, free_port, run_gateway, run_process, wait_for, write_config
+from tests.support.gateway_process import REPOSITORY, run_gateway, run_process, wait_for, write_config
 from tests.support.npm import NODE, install_folder, install_packages, node_binary
+from tests.support.ports import find_free_port
 
 SUITE: Final = "@modelcontextprotocol/conformance"
 PACKAGES: Final = (f"{SUITE}@0.2.0-alpha.12", f"{NODE}@latest")
@@ -53,7 +54,7 @@ def build_conformance_config(mode: str) -> dict[str, object]:
 @contextmanager
 def run_server(folder: Path) -> Iterator[str]:
     """Run the server without a gateway; yield its URL."""
-    port, log = free_port(), folder / "server.log"
+    port, log = find_free_port(), folder / "server.log"
     address = f"http://127.0.0.1:{port}"
 
     def is_up() -> bool:
