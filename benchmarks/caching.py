@@ -378,7 +378,8 @@ def main(data: Path | None, sizes: str, apis: str, out: Path) -> None:
     for line in render_tables(data_folder(data), [int(size) for size in sizes.split(",")], wires):
         click.echo(line)
         lines.append(line)
-    out.write_text("\n".join([*lines, ""]), encoding="utf-8")
+        # Written after each line, so that an interrupted run keeps what it measured.
+        out.write_text("\n".join([*lines, ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":

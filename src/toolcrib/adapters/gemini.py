@@ -140,13 +140,13 @@ def _read_schema(declaration: Mapping[str, Any], dialect_field: str, json_field:
     fields = FieldReader(declaration)
     schema = fields.read_object(json_field)
     if not schema:
-        return _to_json_schema(fields.read_object(dialect_field), describe_entry(declaration), 0)
+        return to_json_schema(fields.read_object(dialect_field), describe_entry(declaration))
     if fields.read_object(dialect_field):
         raise InvalidTool(f"{describe_entry(declaration)}: has both {dialect_field} and {json_field}; keep one")
     return schema
 
 
-def _to_json_schema(schema: Mapping[str, Any], owner: str, depth: int) -> dict[str, Any]:
+def to_json_schema(schema: Mapping[str, Any], owner: str, depth: int = 0) -> dict[str, Any]:
     """Convert a schema from Gemini's dialect: lower-case the types, turn `nullable` into a type."""
     if depth > MAX_SCHEMA_DEPTH:
         raise InvalidSchema(f"{owner}: parameters are nested more than {MAX_SCHEMA_DEPTH} deep")
@@ -206,7 +206,7 @@ def _without_null_enums(schema: Any, depth: int) -> Any:
 
 
 def _convert_inner(value: object, owner: str, depth: int) -> object:
-    return _to_json_schema(value, owner, depth + 1) if isinstance(value, Mapping) else value
+    return to_json_schema(value, owner, depth + 1) if isinstance(value, Mapping) else value
 
 
 def _convert_type(value: object) -> dict[str, Any]:
@@ -223,10 +223,11 @@ def _used_spelling(entry: Mapping[str, Any], spellings: tuple[str, str]) -> str:
 
 def _is_hosted_tool(entry: Mapping[str, Any]) -> bool:
     fields = (field for field, value in entry.items() if value is not None)
-    return "name" not in entry and any(_to_camel_case(field) in _HOSTED_TOOLS for field in fields)
+    return "name" not in entry and any(to_camel_case(field) in _HOSTED_TOOLS for field in fields)
 
 
-def _to_camel_case(field: object) -> str:
+def to_camel_case(field: object) -> str:
+    """Return the name of a field as in the JSON of the API."""
     first, *rest = str(field).split("_")
     return first + "".join(word.capitalize() for word in rest)
 

@@ -34,11 +34,12 @@ UNACKNOWLEDGED_SECONDS: Final = 180
 # The environment variables with which SDKs are pointed to each API.
 _ANTHROPIC_VARIABLE: Final = "ANTHROPIC_BASE_URL={}"
 _OPENAI_VARIABLE: Final = "OPENAI_BASE_URL={}/v1"
+_GOOGLE_VARIABLE: Final = "GOOGLE_GEMINI_BASE_URL={}"
 _VARIABLES: Final = {
     "messages": (_ANTHROPIC_VARIABLE,),
     "openai": (_OPENAI_VARIABLE,),
-    "chat": (_ANTHROPIC_VARIABLE, _OPENAI_VARIABLE),
-    "gemini": ("GOOGLE_GEMINI_BASE_URL={}",),
+    "chat": (_ANTHROPIC_VARIABLE, _OPENAI_VARIABLE, _GOOGLE_VARIABLE),
+    "gemini": (_GOOGLE_VARIABLE,),
 }
 
 

@@ -50,6 +50,14 @@ _OPENAI_ERROR_TYPES: Final[Mapping[int, str]] = {
     403: "permission_error",
     429: "rate_limit_error",
 }
+_GEMINI_STATUS_NAMES: Final[Mapping[int, str]] = {
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
 
 # Paths whose requests neither read nor change what an account has stored.
 _STATELESS_PATHS: Final = re.compile(
@@ -112,6 +120,12 @@ def render_openai_error(error: RequestFailed) -> dict[str, Any]:
             "code": error.code or None,
         }
     }
+
+
+def render_gemini_error(error: RequestFailed) -> dict[str, Any]:
+    """Return the error body of the Gemini API."""
+    status = _GEMINI_STATUS_NAMES.get(error.status, "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
+    return {"error": {"code": error.status, "message": str(error), "status": status}}
 
 
 def render_combined_error(error: RequestFailed) -> dict[str, Any]:

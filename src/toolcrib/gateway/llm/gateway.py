@@ -31,9 +31,9 @@ from toolcrib.gateway.llm.endpoint import (
     TryNextModel,
     sanitize_header_value,
 )
-from toolcrib.gateway.llm.forwarding import ResponseObserver, forward_response
 from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body, parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.request import LlmRequest
+from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tools.exposure import Exposure, ExposurePlan, find_cached_price
 from toolcrib.gateway.llm.tools.index_cache import ToolIndexCache
 from toolcrib.gateway.llm.tools.tool_index import Entries, ToolIndex
@@ -62,6 +62,8 @@ PREPARE_DELAY_SECONDS: Final = 0.03
 
 _log = logging.getLogger(__name__)
 
+# Called with each piece of a response before it is sent to the client.
+ResponseObserver = Callable[[bytes], None]
 Result = TypeVar("Result")
 Index = TypeVar("Index", bound=ToolIndex)
 # Called once per request with what the gateway does for it.
@@ -333,7 +335,7 @@ class LlmGateway:
         if exchange.failed_models:
             # The client's key is for the first model of the alias.
             headers = [(name, value) for name, value in headers if name not in CREDENTIAL_HEADERS]
-        translator = choose_translator(exchange.path, upstream)
+        translator = choose_translator(exchange, upstream)
         if translator is None:
             sent = ClientRequest(exchange.method, target or exchange.target, headers, body)
             return await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
@@ -362,7 +364,7 @@ class LlmGateway:
 
         with self.measure_request(request, headers, fill):
             response = await self.send_request(request, request.exchange.body)
-            await forward_response(request.exchange, response, headers, usage, observer)
+            await _forward_response(request.exchange, response, headers, usage, observer)
 
     async def forward(self, exchange: HttpExchange, upstream: LlmUpstreamConfig, *, target: str = "") -> None:
         """Forward a request to another path than those of the models, and its response, byte for byte.
@@ -382,7 +384,7 @@ class LlmGateway:
 
         exchange.on_end = record
         try:
-            await forward_response(exchange, response, headers, usage, None)
+            await _forward_response(exchange, response, headers, usage, None)
         finally:
             exchange.record_end()
 
@@ -396,6 +398,48 @@ class LlmGateway:
             known = ", ".join(get_args(LlmSearchSwitch))
             raise RequestFailed(f"{TOOL_SEARCH_HEADER}: {switch[:40]!r} is not one of {known}")
         return cast(LlmSearchSwitch, switch)
+
+
+async def _forward_response(
+    exchange: HttpExchange,
+    response: UpstreamResponse,
+    added_headers: ResponseHeaders,
+    usage: UsageReader,
+    observer: ResponseObserver | None,
+) -> None:
+    """Forward a response byte for byte. The gateway has asked the upstream not to compress it."""
+    try:
+        # Events are decoded if possible, because their ends are only visible in decoded bytes.
+        keep_encoding = not (response.is_event_stream and response.is_decodable)
+        headers = [*response.forwarded_headers(keep_encoding=keep_encoding), *added_headers.render()]
+        if not response.is_event_stream:
+            pieces = []
+            while piece := await response.read_raw_chunk():
+                pieces.append(piece)
+            body = b"".join(pieces)
+            if response.is_success:
+                usage.read_body(body)
+                if observer:
+                    observer(body)
+            await exchange.send_response(response.status, headers, body)
+            return
+        await exchange.start_response(response.status, headers)
+        if keep_encoding:
+            while piece := await response.read_raw_chunk():
+                await exchange.write(piece)
+        else:
+            buffer = EventBuffer()
+            read = response.read_chunk if response.is_encoded else response.read_raw_chunk
+            while chunk := await read():
+                if events := buffer.push_chunk(chunk):
+                    usage.read_events(events)
+                    if observer:
+                        observer(events)
+                    await exchange.write(events)
+            await exchange.write(buffer.take_rest())
+        await exchange.end_response()
+    finally:
+        await response.close()
 
 
 def _return(settings: LlmGatewayConfig) -> LlmGatewayConfig:

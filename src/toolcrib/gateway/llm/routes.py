@@ -24,11 +24,12 @@ from toolcrib.gateway.llm.endpoint import (
     LlmEndpoint,
     check_profile_rights,
     render_combined_error,
+    render_gemini_error,
     render_messages_error,
     render_openai_error,
 )
 from toolcrib.gateway.llm.gateway import LlmGateway
-from toolcrib.gateway.llm.gemini.endpoint import handle_gemini, render_gemini_error
+from toolcrib.gateway.llm.gemini.endpoint import handle_gemini
 from toolcrib.gateway.llm.json_body import parse_request_body, serialize_json
 from toolcrib.gateway.llm.models import MODELS_PATH, list_client_upstreams, list_models
 from toolcrib.gateway.llm.openai_chat.endpoint import create_completion
@@ -66,7 +67,7 @@ def build_llm_routes(gateway: LlmGateway) -> list[BaseRoute]:
         Route(MODELS_PATH, models, methods=["GET"]),
         Route(f"{MODELS_PATH}/{{model:path}}", models, methods=["GET"]),
         # Google's client uses version `v1` or `v1beta`.
-        Route(f"{MODELS_PATH}/{{model}}", gemini, methods=["POST"]),
+        Route(f"{MODELS_PATH}/{{model:path}}", gemini, methods=["POST"]),
         Route("/v1/{rest:path}", other, methods=list(_FORWARDED_METHODS)),
     ]
     azure = Route("/openai/{rest:path}", _AzurePaths(Router(routes)), methods=list(_FORWARDED_METHODS))

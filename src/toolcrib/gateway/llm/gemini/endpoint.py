@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, unquote
+from urllib.parse import parse_qs, quote
 
 from toolcrib.adapters.gemini import tools_from_wire
 from toolcrib.adapters.plain_json import dict_or_empty
@@ -23,37 +22,31 @@ from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
 from toolcrib.gateway.llm.sse import JsonArrayEncoder
 from toolcrib.gateway.llm.tools.exposure import Exposure
-from toolcrib.gateway.llm.tools.tool_index import (
-    Entry,
-    IndexedTool,
-    ToolIndex,
-    plan_exposure,
-    split_entries,
-    to_wire_name,
-)
+from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex, build_exposed_index
+from toolcrib.gateway.llm.translation.response import GEMINI_PATH
 
 GENERATE: Final = "generateContent"
 STREAM: Final = "streamGenerateContent"
 COUNT: Final = "countTokens"
 
 _COUNTED_REQUEST: Final = "generateContentRequest"
-_MODEL_PATH: Final = re.compile(r"(/v1(?:beta|alpha)?/models/)([^/:]+):(\w+)")
 
 
 async def handle_gemini(gateway: LlmGateway, exchange: HttpExchange) -> None:
     """Answer a request to a path of the Gemini API."""
-    match = _MODEL_PATH.fullmatch(exchange.path)
+    match = GEMINI_PATH.fullmatch(exchange.path)
     if match is None or exchange.method != "POST":
         upstream = _choose_upstream(gateway, exchange)
         check_profile_rights(exchange, upstream)
         await gateway.forward(exchange, upstream)
         return
     prefix, model, method = match.groups()
-    exchange.model = exchange.model or unquote(model)
+    exchange.model = exchange.model or model
     route = gateway.upstreams.find_route("gemini", exchange.model, exchange.failed_models)
     query = _select_events(exchange, method)
-    if route.model != unquote(model) or query != exchange.query:
-        exchange.replaced_target = f"{prefix}{quote(route.model, safe='')}:{method}{'?' if query else ''}{query}"
+    is_replaced = route.model != model or query != exchange.query
+    target = f"{prefix}{quote(route.model, safe='')}:{method}{'?' if query else ''}{query}"
+    exchange.replaced_target = target if is_replaced else ""
     if method == COUNT:
         await _count_tokens(gateway, exchange)
         return
@@ -112,22 +105,6 @@ async def _build_rewriter(gateway: LlmGateway, request: LlmRequest, index: ToolI
     return rewriter
 
 
-def render_gemini_error(error: RequestFailed) -> dict[str, Any]:
-    """Return the error body of the Gemini API."""
-    status = _STATUS_NAMES.get(error.status, "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
-    return {"error": {"code": error.status, "message": str(error), "status": status}}
-
-
-_STATUS_NAMES: Final = {
-    401: "UNAUTHENTICATED",
-    403: "PERMISSION_DENIED",
-    404: "NOT_FOUND",
-    429: "RESOURCE_EXHAUSTED",
-    503: "UNAVAILABLE",
-    504: "DEADLINE_EXCEEDED",
-}
-
-
 def _choose_upstream(gateway: LlmGateway, exchange: HttpExchange) -> LlmUpstreamConfig:
     upstreams = [upstream for upstream in gateway.settings.upstreams if upstream.api == "gemini"]
     if not upstreams:
@@ -158,21 +135,7 @@ async def _get_index(gateway: LlmGateway, request: LlmRequest) -> ToolIndex | No
 
 
 def _build_index(declarations: Iterable[Entry], exposure: Exposure) -> ToolIndex:
-    parsed = list(_parse_declarations(declarations))
-    plan = plan_exposure(exposure, (each for _, each in parsed))
-    return ToolIndex(*split_entries(parsed, plan.deferred_ids), plan)
-
-
-def _parse_declarations(declarations: Iterable[Entry]) -> Iterator[tuple[Entry, IndexedTool | None]]:
-    """Yield the declarations with their tools; one with an invalid or duplicate name is left to the upstream."""
-    seen: set[str] = set()
-    for declaration in declarations:
-        tool = _parse_tool(declaration)
-        if tool is None or tool.id in seen or to_wire_name(tool.id) != tool.id:
-            yield declaration, None
-            continue
-        seen.add(tool.id)
-        yield declaration, IndexedTool(tool, tool.id, declaration, declaration)
+    return build_exposed_index(((each, each, _parse_tool(each)) for each in declarations), exposure)
 
 
 def _parse_tool(declaration: Mapping[str, Any]) -> Tool | None:

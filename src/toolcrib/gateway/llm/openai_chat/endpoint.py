@@ -24,14 +24,7 @@ from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request
 from toolcrib.gateway.llm.tools.exposure import Exposure
 from toolcrib.gateway.llm.tools.pins import is_discovery_tool
-from toolcrib.gateway.llm.tools.tool_index import (
-    Entry,
-    IndexedTool,
-    ToolIndex,
-    plan_exposure,
-    split_entries,
-    to_wire_name,
-)
+from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex, build_exposed_index, index_entries, split_entries
 
 _DEFER_FIELD: Final = "defer_loading"
 
@@ -101,7 +94,7 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
 
     The gateway searches, unless the client has loaded tools (`client_loads`) or has a search tool.
     """
-    parsed = list(_parse_entries(entries))
+    parsed = list(index_entries(_parse_entries(entries)))
     deferred = {each.tool.id for _, each in parsed if each and is_deferred_entry(each.client_entry)}
     always_sent, tools = split_entries(parsed, deferred)
     client_searches = client_loads or any(map(_is_client_search, always_sent))
@@ -109,11 +102,9 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
     return ToolIndex(always_sent, tools, offers_search=offers_search)
 
 
-def build_transparent_index(entries: Sequence[Entry], exposure: Exposure) -> ToolIndex:
+def build_transparent_index(entries: Iterable[Entry], exposure: Exposure) -> ToolIndex:
     """Build the index of a request that does not know tool search."""
-    parsed = list(_parse_entries(entries))
-    plan = plan_exposure(exposure, (each for _, each in parsed))
-    return ToolIndex(*split_entries(parsed, plan.deferred_ids), plan)
+    return build_exposed_index(_parse_entries(entries), exposure)
 
 
 def _is_client_search(entry: Entry) -> bool:
@@ -129,22 +120,11 @@ def _strip_deferral(request: LlmRequest) -> None:
         request.exchange.body = serialize_json({**request.body, "tools": sent})
 
 
-def _parse_entries(entries: Iterable[Entry]) -> Iterator[tuple[Entry, IndexedTool | None]]:
-    """Yield the entries with their tools, without search tools.
-
-    Entries that are not functions, or have an invalid or duplicate name, are left to the upstream.
-    """
-    seen: set[str] = set()
-    for entry in entries:
-        if is_search_entry(entry):
-            continue
-        sent = _without_deferral(entry)
-        tool = _parse_function(entry)
-        if tool is None or tool.id in seen or to_wire_name(tool.id) != tool.id:
-            yield sent, None
-            continue
-        seen.add(tool.id)
-        yield sent, IndexedTool(tool, tool.id, sent, entry)
+def _parse_entries(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Entry, Tool | None]]:
+    """Yield the entries without deferral, as they are, and as tools. Search tools are left out."""
+    return (
+        (_without_deferral(entry), entry, _parse_function(entry)) for entry in entries if not is_search_entry(entry)
+    )
 
 
 def _parse_function(entry: Entry) -> Tool | None:

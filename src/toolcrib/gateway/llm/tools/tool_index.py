@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, Final
@@ -103,6 +103,20 @@ def plan_exposure(exposure: Exposure, tools: Iterable[IndexedTool | None]) -> Ex
     return exposure.plan([(each.tool, estimate_entry_tokens(each.wire_entry)) for each in tools if each])
 
 
+def index_entries(entries: Iterable[tuple[Entry, Entry, Tool | None]]) -> Iterator[tuple[Entry, IndexedTool | None]]:
+    """Yield entries as the upstream gets them, with their tools. Takes each entry also as the client sent it.
+
+    An entry without a tool, or with an invalid or duplicate name, is left to the upstream.
+    """
+    seen: set[str] = set()
+    for sent, entry, tool in entries:
+        if tool is None or tool.id in seen or to_wire_name(tool.id) != tool.id:
+            yield sent, None
+            continue
+        seen.add(tool.id)
+        yield sent, IndexedTool(tool, tool.id, sent, entry)
+
+
 def split_entries(
     entries: Iterable[tuple[Any, IndexedTool | None]], deferred_ids: Collection[str]
 ) -> tuple[list[Any], list[IndexedTool]]:
@@ -121,6 +135,13 @@ def split_entries(
         if not is_deferred:
             always_sent.append(indexed.wire_entry)
     return always_sent, tools
+
+
+def build_exposed_index(entries: Iterable[tuple[Entry, Entry, Tool | None]], exposure: Exposure) -> ToolIndex:
+    """Build the index of a request whose client does not know tool search."""
+    parsed = list(index_entries(entries))
+    plan = plan_exposure(exposure, (each for _, each in parsed))
+    return ToolIndex(*split_entries(parsed, plan.deferred_ids), plan)
 
 
 class ToolIndex:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -12,17 +11,19 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import render_messages_error
 from toolcrib.gateway.llm.translation.translator import (
     Body,
+    CallCollector,
     ChatMessages,
     CompletionReply,
     EventWriter,
     Translator,
-    call_index,
     check_fields,
     function_call,
     image_part,
     list_entries,
+    parse_call,
     refuse,
     text_part,
+    translate_budget,
 )
 
 _COPIED: Final = ("model", "temperature", "top_p", "top_k", "stream")
@@ -40,10 +41,6 @@ _TRANSLATED: Final = (
 _IGNORED: Final = ("metadata", "service_tier", "context_management", "cache_control", "inference_geo")
 _THINKING_FIELDS: Final = ("type", "budget_tokens", "display")
 _THINKING_TYPES: Final = ("enabled", "adaptive", "disabled")
-# Models whose servers are known to have `reasoning_effort`; others refuse it.
-_EFFORT_MODELS: Final = re.compile(r"(?:.*/)?(?:o[1-9]\b|gpt-[5-9]|gpt-oss|gemini-(?:2\.5|[3-9]))")
-# The largest budgets of the efforts.
-_EFFORT_BUDGETS: Final = ((4_096, "low"), (16_384, "medium"))
 _CHOICES: Final = {"auto": "auto", "any": "required", "none": "none"}
 _STOP_REASONS: Final = {
     "stop": "end_turn",
@@ -86,10 +83,8 @@ class MessagesTranslator(Translator):
         if reply.text or reply.refusal:
             content.append({"type": "text", "text": reply.text or reply.refusal})
         for call in reply.calls:
-            function = dict_or_empty(call.get("function"))
-            name = str_or_empty(function.get("name"))
-            arguments = _parse_arguments(name, str_or_empty(function.get("arguments")))
-            content.append({"type": "tool_use", "id": str_or_empty(call.get("id")), "name": name, "input": arguments})
+            id, name, arguments = parse_call(call)
+            content.append({"type": "tool_use", "id": id, "name": name, "input": arguments})
         message = _start_message(reply)
         return {**message, "content": content, "stop_reason": _stop_reason(reply), "usage": _render_usage(reply)}
 
@@ -109,6 +104,7 @@ class _MessagesEvents(EventWriter):
         self._index = -1
         # The kind of the open block: "thinking", "text", or the index of a tool call.
         self._open: str | int | None = None
+        self._calls = CallCollector()
         self._stop_reason = ""
         self._usage: Body = {"output_tokens": 0}
 
@@ -144,14 +140,10 @@ class _MessagesEvents(EventWriter):
 
     def _add_call(self, number: int, call: Mapping[str, Any]) -> Iterator[Body]:
         function = dict_or_empty(call.get("function"))
-        index = call_index(call, number)
-        block = {
-            "type": "tool_use",
-            "id": str_or_empty(call.get("id")),
-            "name": str_or_empty(function.get("name")),
-            "input": {},
-        }
-        if index != self._open and not block["name"]:
+        index = self._calls.add(call, number)
+        name = str_or_empty(function.get("name"))
+        block = {"type": "tool_use", "id": str_or_empty(call.get("id")), "name": name, "input": {}}
+        if index != self._open and not name:
             raise RequestFailed("the upstream mixed the parts of several tool calls; try again", 502)
         partial_json = str_or_empty(function.get("arguments"))
         yield from self._add_delta(index, block, {"type": "input_json_delta", "partial_json": partial_json})
@@ -272,16 +264,10 @@ def _translate_choice(choice: Mapping[str, Any]) -> Body:
 
 
 def _translate_thinking(thinking: Mapping[str, Any], model: str) -> Body:
-    """Return the effort for a budget of thinking. Without a field for it, a budget is only a hint."""
-    for name in thinking:
-        if name not in _THINKING_FIELDS:
-            raise refuse(f"thinking.{name}")
+    check_fields(thinking, _THINKING_FIELDS, "thinking.")
     if thinking and thinking.get("type") not in _THINKING_TYPES:
         raise refuse("thinking.type", f"the type {thinking.get('type')}")
-    budget = thinking.get("budget_tokens")
-    if not isinstance(budget, int) or not _EFFORT_MODELS.match(model):
-        return {}
-    return {"reasoning_effort": next((effort for most, effort in _EFFORT_BUDGETS if budget <= most), "high")}
+    return translate_budget(thinking.get("budget_tokens"), model)
 
 
 def _translate_output(config: Mapping[str, Any]) -> Body:
@@ -318,13 +304,3 @@ def _render_usage(reply: CompletionReply) -> Body:
         "cache_read_input_tokens": reply.cached_tokens,
         "output_tokens": reply.output_tokens,
     }
-
-
-def _parse_arguments(name: str, text: str) -> Body:
-    try:
-        arguments = json.loads(text or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
-        raise RequestFailed(f"the model called {name[:100]!r} with arguments that are not a JSON object", 502)
-    return arguments

@@ -93,11 +93,6 @@ def _list_response_events(reply: Body) -> Iterator[Body]:
     yield {"type": f"response.{status}", "response": reply}
 
 
-def _replay_content(reply: Body) -> Iterator[Body]:
-    """Yield the only chunk of the Gemini API."""
-    yield reply
-
-
 class _Replay(NamedTuple):
     """How the replies of an API become events."""
 
@@ -117,7 +112,8 @@ _REPLAYS: Final[Mapping[str, _Replay]] = {
     "/v1/messages": _Replay(_replay_message, "content", has_names=True),
     "/v1/chat/completions": _Replay(_replay_completion, "choices", end=b"data: [DONE]\n\n"),
     "/v1/responses": _Replay(_replay_response, "output", has_names=True),
-    ":streamGenerateContent": _Replay(_replay_content, "candidates"),
+    # The whole reply of Gemini is the only chunk.
+    ":streamGenerateContent": _Replay(lambda reply: iter((reply,)), "candidates"),
 }
 
 

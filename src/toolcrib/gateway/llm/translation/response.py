@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import unquote
 
 from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import SseParser, format_event
+from toolcrib.gateway.llm.translation.gemini import GeminiTranslator
 from toolcrib.gateway.llm.translation.messages import MessagesTranslator
 from toolcrib.gateway.llm.translation.responses import ResponsesTranslator
 from toolcrib.gateway.llm.translation.translator import Body, CompletionReply, EventWriter, Translator
 from toolcrib.gateway.llm.upstream.http_messages import HeaderList, UpstreamResponse
 
 CHAT_TARGET: Final = "/v1/chat/completions"
-# The paths of the APIs that can be translated.
+# The paths of the APIs that can be translated; those of Gemini have the model and the method in them.
 TRANSLATORS: Final[dict[str, Callable[[], Translator]]] = {
     "/v1/messages": MessagesTranslator,
     "/v1/responses": ResponsesTranslator,
 }
+GEMINI_PATH: Final = re.compile(
+    r"(?P<prefix>/v1(?:beta|alpha)?/models/)"
+    # The models of other providers have slashes and colons in their names.
+    r"(?P<model>[^/:]+|.+(?=:(?:generateContent|streamGenerateContent|countTokens)$)):(?P<method>\w+)"
+)
 
 _REPLACED_HEADERS: Final = frozenset({"content-type", "content-length", "content-encoding"})
+_FOREIGN_PREFIXES: Final = ("anthropic-", "x-goog-")
+_FOREIGN_KEYS: Final = ("x-api-key", "x-goog-api-key")
 _DONE: Final = "[DONE]"
 
 
@@ -91,22 +102,29 @@ class TranslatedResponse(UpstreamResponse):
             return {}
 
 
-def choose_translator(path: str, upstream: LlmUpstreamConfig) -> Translator | None:
+def choose_translator(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> Translator | None:
     """Return a translator if the upstream does not have the API of a request, but Chat Completions."""
+    path = exchange.path
     has_responses = upstream.api == "openai" and path.startswith("/v1/responses")
     if upstream.api not in ("chat", "openai") or has_responses:
         return None
-    if path == "/v1/messages/count_tokens":
+    if path.endswith(("/v1/messages/count_tokens", ":countTokens")):
         raise RequestFailed("the upstream of this model has only Chat Completions, which cannot count tokens", 404)
+    # The target has the model of the upstream, the path that of the client.
+    if match := GEMINI_PATH.fullmatch(exchange.target.partition("?")[0]):
+        method = match["method"]
+        if method not in ("generateContent", "streamGenerateContent"):
+            raise RequestFailed(f"the upstream of this model has only Chat Completions, which has no {method}", 404)
+        return GeminiTranslator(unquote(match["model"]), is_streaming=method == "streamGenerateContent")
     translator = TRANSLATORS.get(path)
     return translator() if translator else None
 
 
 def translate_headers(headers: HeaderList) -> HeaderList:
-    """Return the headers of a request to Anthropic for a request to OpenAI."""
-    kept = [(name, value) for name, value in headers if not name.startswith("anthropic-") and name != "x-api-key"]
+    """Return the headers of a request to Anthropic or Google for a request to OpenAI."""
+    kept = [(name, value) for name, value in headers if not name.startswith(_FOREIGN_PREFIXES) and name != "x-api-key"]
     if all(name != "authorization" for name, _ in kept):
-        kept += [("authorization", f"Bearer {value}") for name, value in headers if name == "x-api-key"][:1]
+        kept += [("authorization", f"Bearer {value}") for name, value in headers if name in _FOREIGN_KEYS][:1]
     return kept
 
 
@@ -119,4 +137,4 @@ def _check_error(chunk: Body) -> Body:
 
 
 def _encode(events: list[Body]) -> bytes:
-    return b"".join(format_event(event["type"], serialize_json(event)) for event in events)
+    return b"".join(format_event(event.get("type", ""), serialize_json(event)) for event in events)

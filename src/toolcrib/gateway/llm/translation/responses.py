@@ -12,11 +12,11 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.translation.translator import (
     Body,
+    CallCollector,
     ChatMessages,
     CompletionReply,
     EventWriter,
     Translator,
-    call_index,
     check_fields,
     function_call,
     image_part,
@@ -127,6 +127,7 @@ class _ResponsesEvents(EventWriter):
         self._open: str | int | None = None
         self._item: Body = {}
         self._text = ""
+        self._calls = CallCollector()
         self._finish_reason = ""
         self._is_done = False
 
@@ -143,7 +144,7 @@ class _ResponsesEvents(EventWriter):
             events += self._add_delta("refusal", {}, chunk.refusal)
         for number, call in enumerate(chunk.calls):
             function = dict_or_empty(call.get("function"))
-            index = call_index(call, number)
+            index = self._calls.add(call, number)
             if index != self._open and not function.get("name"):
                 raise RequestFailed("the upstream mixed the parts of several tool calls; try again", 502)
             events += self._add_delta(index, call, str_or_empty(function.get("arguments")))
@@ -209,16 +210,14 @@ class _ResponsesEvents(EventWriter):
         number = len(self._response["output"])
         id = f"{self._response['id'].removeprefix('resp_')}_{number}"
         function = dict_or_empty(call.get("function"))
-        name = str_or_empty(function.get("name"))
+        name, call_id = str_or_empty(function.get("name")), str_or_empty(call.get("id"))
         if kind == "reasoning":
             self._item = {"id": f"rs_{id}", "type": "reasoning", "summary": [], "content": []}
         elif isinstance(kind, str):
             self._item = {"id": f"msg_{id}", "type": "message", "role": "assistant", "content": []}
         elif name in self._custom_names:
-            call_id = str_or_empty(call.get("id"))
             self._item = {"id": f"ctc_{id}", "type": "custom_tool_call", "call_id": call_id, "name": name, "input": ""}
         else:
-            call_id = str_or_empty(call.get("id"))
             self._item = {"id": f"fc_{id}", "type": "function_call", "call_id": call_id, "name": name, "arguments": ""}
         self._item["status"] = "in_progress"
         events = [self._event("response.output_item.added", output_index=number, item=dict(self._item))]
@@ -241,9 +240,8 @@ class _ResponsesEvents(EventWriter):
             case "message":
                 part = self._render_part(text)
                 self._item["content"] = [part]
-                name = "refusal" if self._open == "refusal" else "text"
-                done = f"response.{'refusal' if name == 'refusal' else 'output_text'}.done"
-                events.append(self._item_event(done, content_index=0, **{name: text}))
+                name, done = ("refusal", "refusal") if self._open == "refusal" else ("text", "output_text")
+                events.append(self._item_event(f"response.{done}.done", content_index=0, **{name: text}))
                 events.append(self._item_event("response.content_part.done", content_index=0, part=part))
             case "reasoning":
                 self._item["content"] = [{"type": "reasoning_text", "text": text}]
@@ -343,12 +341,11 @@ def _translate_text_settings(text: Mapping[str, Any]) -> Body:
 
 
 def _render_usage(reply: CompletionReply) -> Body:
-    details = dict_or_empty(reply.usage.get("completion_tokens_details"))
     return {
         "input_tokens": reply.input_tokens,
         "input_tokens_details": {"cached_tokens": reply.cached_tokens},
         "output_tokens": reply.output_tokens,
-        "output_tokens_details": {"reasoning_tokens": details.get("reasoning_tokens") or 0},
+        "output_tokens_details": {"reasoning_tokens": reply.reasoning_tokens},
         "total_tokens": reply.input_tokens + reply.output_tokens,
     }
 

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
+from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, parse_arguments, str_or_empty
 from toolcrib.errors import RequestFailed
 
 Body = dict[str, Any]
+
+# Models whose servers are known to have `reasoning_effort`; others refuse it.
+_EFFORT_MODELS: Final = re.compile(r"(?:.*/)?(?:o[1-9]\b|gpt-[5-9]|gpt-oss|gemini-(?:2\.5|[3-9]))")
+# The largest budgets of the efforts.
+_EFFORT_BUDGETS: Final = ((4_096, "low"), (16_384, "medium"))
 
 
 def refuse(place: str, what: str = "") -> RequestFailed:
@@ -22,11 +28,18 @@ def refuse(place: str, what: str = "") -> RequestFailed:
     )
 
 
-def check_fields(body: Mapping[str, Any], known: Collection[str]) -> None:
+def check_fields(body: Mapping[str, Any], known: Collection[str], place: str = "") -> None:
     """Refuse a request with fields that cannot be translated. Fields without a value are allowed."""
     for name, value in body.items():
         if name not in known and value not in (None, False, [], {}):
-            raise refuse(name)
+            raise refuse(f"{place}{name}")
+
+
+def translate_budget(budget: object, model: str) -> Body:
+    """Return the effort for a budget of thinking. Without a field for it, a budget is only a hint."""
+    if not isinstance(budget, int) or budget <= 0 or not _EFFORT_MODELS.match(model):
+        return {}
+    return {"reasoning_effort": next((effort for most, effort in _EFFORT_BUDGETS if budget <= most), "high")}
 
 
 def list_entries(body: Mapping[str, Any], name: str) -> list[Any]:
@@ -145,11 +158,45 @@ class CompletionReply:
         """The tokens of the reply."""
         return _count(self.usage.get("completion_tokens"))
 
+    @property
+    def reasoning_tokens(self) -> int:
+        """The tokens of the reply that are reasoning."""
+        return _count(dict_or_empty(self.usage.get("completion_tokens_details")).get("reasoning_tokens"))
 
-def call_index(call: Mapping[str, Any], number: int) -> int:
-    """Return the index of a tool call in its message; some servers send none."""
-    index = call.get("index")
-    return index if isinstance(index, int) else number
+
+def parse_call(call: Mapping[str, Any]) -> tuple[str, str, Body]:
+    """Return the id, name and arguments of a tool call."""
+    function = dict_or_empty(call.get("function"))
+    name = str_or_empty(function.get("name"))
+    arguments = parse_arguments(function.get("arguments"))
+    if arguments is None:
+        raise RequestFailed(f"the model called {name[:100]!r} with arguments that are not a JSON object", 502)
+    return str_or_empty(call.get("id")), name, dict(arguments)
+
+
+class CallCollector:
+    """Joins the pieces of the tool calls of a stream.
+
+    Some servers send no index, or the same for all calls; others send a new id with every piece.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[Body] = []
+        self._indexes: list[int] = []
+
+    def add(self, call: Mapping[str, Any], position: int) -> int:
+        """Add a piece of a call, which is at a position in its chunk, and return the number of the call."""
+        given, id, function = call.get("index"), str_or_empty(call.get("id")), dict_or_empty(call.get("function"))
+        index, name = given if isinstance(given, int) else position, str_or_empty(function.get("name"))
+        number = next((n for n in reversed(range(len(self.calls))) if self._indexes[n] == index), -1)
+        if number < 0 or (name and id and id != self.calls[number]["id"]):
+            number = len(self.calls)
+            self._indexes.append(index)
+            self.calls.append(function_call(id, "", ""))
+        known = self.calls[number]["function"]
+        known["name"] = known["name"] or name
+        known["arguments"] += str_or_empty(function.get("arguments"))
+        return number
 
 
 def _count(value: object) -> int:

@@ -46,7 +46,7 @@ _SERVING_APIS: Final[Mapping[LlmApi, tuple[LlmApi, ...]]] = {
     "messages": ("messages", "chat"),
     "openai": ("openai", "chat"),
     "chat": ("chat", "openai"),
-    "gemini": ("gemini",),
+    "gemini": ("gemini", "chat"),
 }
 
 
@@ -248,7 +248,7 @@ def _build_key_headers(upstream: LlmUpstreamConfig, key: str, sent: set[str]) ->
 
 
 def _can_serve(upstream: LlmUpstreamConfig, api: LlmApi) -> bool:
-    return upstream.api in _SERVING_APIS[api] or (api == "messages" and upstream.api == "openai")
+    return upstream.api in _SERVING_APIS[api] or (api in ("messages", "gemini") and upstream.api == "openai")
 
 
 def _has_model(upstream: LlmUpstreamConfig, model: str) -> bool:
