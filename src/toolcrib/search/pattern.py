@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import importlib
 import re
+import time
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
 from string import ascii_letters
 from threading import Lock
@@ -19,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 import regex
 
-from toolcrib.errors import InvalidPattern
+from toolcrib.errors import InvalidPattern, SearchTimeout
 
 MAX_PATTERN_CHARS: Final = 1_000
 MAX_NESTING: Final = 60
@@ -30,15 +32,19 @@ MAX_UNROLLED_ITEMS: Final = 5_000
 # A search with a timeout costs several times as much as one without. It is used only if
 # backtracking could take more steps than this.
 _MAX_UNTIMED_STEPS: Final = 100_000
+# How long the search of one text may hold the GIL.
+_GIL_SECONDS: Final = 0.002
 
-# The parser of `re` is not public. Hypothesis and others depend on it too.
+# The parser and the compiler of `re` are not public. Hypothesis and others depend on them too.
 _parser: Any = importlib.import_module("re._parser")
+_compiler: Any = importlib.import_module("re._compiler")
 # The members of each kind of character, for Unicode patterns and for patterns with the flag `a`.
 _CATEGORIES: Final = {
     "WORD": (r"\p{L}\p{N}_", "a-zA-Z0-9_"),
     "SPACE": (r"\s\x1c-\x1f", r" \t\n\r\f\v"),
     "DIGIT": (r"\p{Nd}", "0-9"),
 }
+_PLACES: Final = {"AT_BEGINNING": "^", "AT_END": "$", "AT_BEGINNING_STRING": r"\A", "AT_END_STRING": r"\Z"}
 # Before Python 3.14, `\B` does not match an empty text.
 _NOT_EMPTY: Final = "" if re.search(r"\B", "") else r"(?!\A\Z)"
 # If case is ignored, `re` takes these four for one letter, `regex` only some pairs of them.
@@ -48,12 +54,46 @@ _LITERAL_ERRORS = re.compile(r"missing \)|unbalanced|unterminated character set|
 _warnings_lock = Lock()
 
 
+@dataclass(frozen=True)
+class Deadline:
+    """The end of a time budget, as shown by `clock`. After it, `SearchTimeout` is raised with `message`."""
+
+    end: float
+    message: str
+    clock: Callable[[], float] = time.monotonic
+
+    def remaining_seconds(self) -> float:
+        """Return what is left of the budget; raise `SearchTimeout` if nothing is."""
+        remaining = self.end - self.clock()
+        if remaining <= 0:
+            raise self.timeout_error()
+        return remaining
+
+    def timeout_error(self) -> SearchTimeout:
+        """Return the error for a search that exceeds the budget."""
+        return SearchTimeout(self.message)
+
+
 class CompiledPattern(NamedTuple):
     """A pattern compiled by `re` and by `regex`, and the length of a text up to which `re` is safe."""
 
     search: Callable[[str], object]
     search_interruptibly: Callable[..., Any]
     max_untimed_chars: int
+
+    def search_timed(self, text: str, deadline: Deadline) -> object:
+        """Return the match in a text, or None; raise `SearchTimeout` if it takes too long."""
+        if len(text) <= self.max_untimed_chars:
+            return self.search(text)
+        try:
+            timeout = min(deadline.remaining_seconds(), _GIL_SECONDS)
+            return self.search_interruptibly(text, timeout=timeout, concurrent=False)
+        except TimeoutError:
+            pass
+        try:
+            return self.search_interruptibly(text, timeout=deadline.remaining_seconds())
+        except TimeoutError:
+            raise deadline.timeout_error() from None
 
 
 @lru_cache(maxsize=100)
@@ -68,18 +108,17 @@ def compile_pattern(pattern: str, ignore_case: bool = False) -> CompiledPattern:
     if len(re.findall(r"-(?:\\[xuUN]|[^\x00-\x7f])", pattern)) > MAX_NON_ASCII_RANGES:
         raise _rejection(f"it has more than {MAX_NON_ASCII_RANGES} ranges of non-ASCII characters")
     flags = re.IGNORECASE if ignore_case else 0
-    translation = _Translation()
     try:
         # `catch_warnings` changes global state, so threads take turns.
         with _warnings_lock, warnings.catch_warnings(action="ignore"):
             compiled = re.compile(pattern, flags)
             tree = _parser.parse(pattern, flags)
-        interruptible = regex.compile(translation.translate(tree, compiled.flags).text, regex.VERSION0)
+        interruptible = regex.compile(_translate(tree, compiled.flags)[0], regex.VERSION1)
     except re.error as error:
         raise _syntax_error(pattern, error) from error
     except (ValueError, OverflowError, RecursionError, MemoryError, regex.error) as error:
         raise _rejection(str(error)) from error
-    return CompiledPattern(compiled.search, interruptible.search, translation.max_untimed_chars())
+    return CompiledPattern(compiled.search, interruptible.search, _max_untimed_chars(pattern))
 
 
 def _rejection(reason: str) -> InvalidPattern:
@@ -96,145 +135,110 @@ def _syntax_error(pattern: str, error: re.error) -> InvalidPattern:
     )
 
 
-class _Part(NamedTuple):
-    """A translated part of a pattern: its number of items with all repeats unrolled, and whether its length varies."""
+def _max_untimed_chars(pattern: str) -> int:
+    """Return the length of a text up to which `re` is safe.
 
-    text: str
-    items: int = 1
-    varies: bool = False
-
-
-class _Translation:
-    """Translates a parsed pattern for `regex` and adds up the work that it may cause."""
-
-    def __init__(self) -> None:
-        self._options, self._loops, self._has_nested_loops = 1, 0, False
-
-    def max_untimed_chars(self) -> int:
-        """Return the length of a text up to which `re` is safe.
-
-        Without nested loops, backtracking takes at most `options * length ** (1 + loops)` steps.
-        """
-        if self._has_nested_loops:
-            return -1
-        return int((_MAX_UNTIMED_STEPS / self._options) ** (1 / (1 + self._loops))) - 1
-
-    def translate(self, tree: Any, flags: int, depth: int = 0) -> _Part:
-        """Translate the items of a parsed pattern."""
-        if depth > MAX_NESTING:
-            raise _rejection(f"it nests deeper than {MAX_NESTING} levels")
-        text, items, varies = "", 1, False
-        for code, value in tree:
-            part = self._translate_item(str(code), value, flags, depth + 1)
-            text, items, varies = text + part.text, items + part.items, varies or part.varies
-            if items > MAX_UNROLLED_ITEMS:
-                raise _rejection(f"its repeats make more than {MAX_UNROLLED_ITEMS:,} items")
-        return _Part(text, items, varies)
-
-    def _translate_item(self, code: str, value: Any, flags: int, depth: int) -> _Part:
-        match code:
-            case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT":
-                return self._translate_repeat(code, value, flags, depth)
-            case "BRANCH":
-                self._options *= len(value[1])
-                parts = [self.translate(part, flags, depth) for part in value[1]]
-                return _Part(f"(?:{'|'.join(part.text for part in parts)})", sum(part.items for part in parts), True)
-            case "GROUPREF_EXISTS":
-                yes, no = (self.translate(part or (), flags, depth) for part in value[1:])
-                return _Part(f"(?({value[0]}){yes.text}|{no.text})", yes.items + no.items, yes.varies or no.varies)
-            case "GROUPREF":
-                self._loops += 1
-                return _Part(_ignore_case(rf"\g<{value}>", flags))
-            case "SUBPATTERN":
-                number, on, off, tree = value
-                opening, cleared = (
-                    "(" if number else "(?:",
-                    off | (_parser.TYPE_FLAGS if on & _parser.TYPE_FLAGS else 0),
-                )
-                flags = flags & ~cleared | on
-            case "ASSERT" | "ASSERT_NOT":
-                (direction, tree), sign = value, "=" if code == "ASSERT" else "!"
-                opening = f"(?<{sign}" if direction < 0 else f"(?{sign}"
-            case "ATOMIC_GROUP":
-                opening, tree = "(?>", value
-            case _:
-                return _Part(_translate_leaf(code, value, flags))
-        part = self.translate(tree, flags, depth)
-        return part._replace(text=f"{opening}{part.text})")
-
-    def _translate_repeat(self, code: str, value: Any, flags: int, depth: int) -> _Part:
-        least, most, tree = value
-        text, items, varies = self.translate(tree, flags, depth)
-        self._has_nested_loops |= varies and most != 1
-        self._loops += most not in (least, 1)
-        self._options *= 1 + (most == 1)
-        counts = f"{{{least},{'' if most == _parser.MAXREPEAT else most}}}"
-        if code == "POSSESSIVE_REPEAT":
-            # `re` does not return to an earlier repetition either.
-            text = f"(?>(?>{text}){counts})"
-        else:
-            text = f"(?:{text}){counts}{'?' if code == 'MIN_REPEAT' else ''}"
-        return _Part(text, items * (least + (most != least)), most != least)
+    If no group is repeated, backtracking takes at most `options * length ** (1 + loops)` steps.
+    """
+    pattern = re.sub(r"(?s)\\[^1-9]", "", pattern)
+    if re.search(r"\)[*+{]|\(\?\w*x", pattern):  # A verbose pattern can have a space before a repeat.
+        return -1
+    groups = 1 + pattern.count("(")
+    options = (1 + pattern.count("|") / groups) ** groups * 2 ** len(re.findall(r"(?<!\()\?", pattern))
+    loops = len(re.findall(r"[*+]|\{\d*,|\\|\(\?P=", pattern))
+    return int((_MAX_UNTIMED_STEPS / options) ** (1 / (1 + loops))) - 1
 
 
-def _translate_leaf(code: str, value: Any, flags: int) -> str:
-    match code, str(value):
-        case "ANY", _:
+def _translate(tree: Any, flags: int, depth: int = 0) -> tuple[str, int]:
+    """Return the items of a parsed pattern as a pattern for `regex`, and their number with all repeats unrolled."""
+    if depth > MAX_NESTING:
+        raise _rejection(f"it nests deeper than {MAX_NESTING} levels")
+    text, items = "", 1
+    for code, value in tree:
+        item_text, item_items = _translate_item(code, value, flags, depth + 1)
+        text, items = text + item_text, items + item_items
+        if items > MAX_UNROLLED_ITEMS:
+            raise _rejection(f"its repeats make more than {MAX_UNROLLED_ITEMS:,} items")
+    return text, items
+
+
+def _translate_item(code: Any, value: Any, flags: int, depth: int) -> tuple[str, int]:
+    match str(code):
+        case "MAX_REPEAT" | "MIN_REPEAT" | "POSSESSIVE_REPEAT" as kind:
+            least, most, tree = value
+            text, items = _translate(tree, flags, depth)
+            # After a possessive repeat, `re` does not return to an earlier repetition either.
+            opening, end = ("(?>(?>", ")") if kind == "POSSESSIVE_REPEAT" else ("(?:", "?" * (kind == "MIN_REPEAT"))
+            text = f"{opening}{text}){{{least},{'' if most == _parser.MAXREPEAT else most}}}{end}"
+            return text, items * (least + (most != least))
+        case "BRANCH":
+            texts, counts = zip(*(_translate(part, flags, depth) for part in value[1]), strict=True)
+            return f"(?:{'|'.join(texts)})", sum(counts)
+        case "GROUPREF_EXISTS":
+            (yes, items), (no, more) = (_translate(part or (), flags, depth) for part in value[1:])
+            return f"(?({value[0]}){yes}|{no})", items + more
+        case "GROUPREF":
+            return f"(?i-f:\\g<{value}>)" if flags & re.IGNORECASE else f"\\g<{value}>", 1
+        case "SUBPATTERN":
+            number, on, off, tree = value
+            opening = "(" if number else "(?:"
+            flags = flags & ~(off | (_parser.TYPE_FLAGS if on & _parser.TYPE_FLAGS else 0)) | on
+        case "ASSERT" | "ASSERT_NOT" as kind:
+            direction, tree = value
+            opening = f"(?{'<' if direction < 0 else ''}{'=' if kind == 'ASSERT' else '!'}"
+        case "ATOMIC_GROUP":
+            opening, tree = "(?>", value
+        case _:
+            return _translate_leaf(code, value, flags), 1
+    text, items = _translate(tree, flags, depth)
+    return f"{opening}{text})", items
+
+
+def _translate_leaf(code: Any, value: Any, flags: int) -> str:
+    match str(code):
+        case "ANY":
             return "(?s:.)" if flags & re.DOTALL else "."
-        case "AT", "AT_BEGINNING" | "AT_END" as place:
-            sign = "^" if place == "AT_BEGINNING" else "$"
-            return f"(?m:{sign})" if flags & re.MULTILINE else sign
-        case "AT", "AT_BEGINNING_STRING" | "AT_END_STRING" as place:
-            return r"\A" if place == "AT_BEGINNING_STRING" else r"\Z"
-        case "AT", place:
+        case "AT" if place := _PLACES.get(str(value)):
+            return f"(?m:{place})" if flags & re.MULTILINE else place
+        case "AT":
             word = f"[{_CATEGORIES['WORD'][bool(flags & re.ASCII)]}]"
-            if place == "AT_BOUNDARY":
+            if str(value) == "AT_BOUNDARY":
                 return f"(?:(?<={word})(?!{word})|(?<!{word})(?={word}))"
             return f"(?:{_NOT_EMPTY}(?:(?<={word})(?={word})|(?<!{word})(?!{word})))"
-        case "IN", _:
-            return _translate_set(value, flags)
-    if code == "LITERAL" and (not flags & re.IGNORECASE or chr(value) not in _letters_of_re(flags)):
-        return _ignore_case(_escape(value), flags)
-    return _translate_set([("NEGATE" if code == "NOT_LITERAL" else "", None), ("LITERAL", value)], flags)
+        case "IN":
+            text = _translate_set(value, flags)
+        case kind:
+            text = _escape(value) if kind == "LITERAL" else f"[^{_escape(value)}]"
+    # A set that has only categories does not depend on case.
+    if not flags & re.IGNORECASE or r"\U" not in text:
+        return text
+    # `re` decides about the letters whose case the two modules treat differently.
+    letters = ascii_letters if flags & re.ASCII else _CASES_OF_I
+    text = text if flags & re.ASCII else f"(?i-f:{text})"
+    if str(code) == "LITERAL" and chr(value) not in letters:
+        return text
+    state = _parser.State()
+    state.flags = flags
+    search = _compiler.compile(_parser.SubPattern(state, [(code, value)]), flags).search
+    cases = "".join(filter(search, letters))
+    return f"(?:(?![{letters}]){text}{f'|[{cases}]' if cases else ''})"
 
 
 def _translate_set(members: Iterable[tuple[Any, Any]], flags: int) -> str:
-    is_ascii = bool(flags & re.ASCII)
-    sign, source, kept, complements = "", "", "", list[str]()
+    sign, kept = "", ""
     for code, value in members:
-        kind = str(value).removeprefix("CATEGORY_")
         match str(code):
             case "NEGATE":
                 sign = "^"
-            case "LITERAL" | "RANGE":
-                text = "-".join(map(_escape, [value] if str(code) == "LITERAL" else value))
-                source, kept = source + text, kept + text
-            case "CATEGORY" if kind.startswith("NOT_"):
-                source += "\\" + kind[4]
-                complements.append(f"[^{_CATEGORIES[kind[4:]][is_ascii]}]")
+            case "LITERAL":
+                kept += _escape(value)
+            case "RANGE":
+                kept += "-".join(map(_escape, value))
             case "CATEGORY":
-                source += "\\" + kind[0].lower()
-                kept += _CATEGORIES[kind][is_ascii]
-    text = f"[{sign}{kept}]"
-    if complements:
-        union = "|".join([f"[{kept}]", *complements] if kept else complements)
-        text = f"(?:(?!{union})(?s:.))" if sign else f"(?:{union})"
-    # A set that has only categories does not depend on case.
-    if flags & re.IGNORECASE and r"\U" in source:
-        letters = _letters_of_re(flags)
-        search = re.compile(f"[{sign}{source}]", flags & (re.IGNORECASE | re.ASCII)).search
-        cases = "".join(filter(search, letters))
-        text = f"(?:(?![{letters}]){_ignore_case(text, flags)}{f'|[{cases}]' if cases else ''})"
-    return text
-
-
-def _letters_of_re(flags: int) -> str:
-    """Return the letters whose case the two modules treat differently, so that `re` decides about them."""
-    return ascii_letters if flags & re.ASCII else _CASES_OF_I
-
-
-def _ignore_case(text: str, flags: int) -> str:
-    return f"(?i:{text})" if flags & re.IGNORECASE and not flags & re.ASCII else text
+                kind = str(value).removeprefix("CATEGORY_")
+                characters = _CATEGORIES[kind.removeprefix("NOT_")][bool(flags & re.ASCII)]
+                kept += f"[^{characters}]" if kind.startswith("NOT_") else characters
+    return f"[{sign}{kept}]"
 
 
 def _escape(character: int) -> str:

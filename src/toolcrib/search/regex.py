@@ -15,8 +15,7 @@ from typing import ClassVar, Final
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.schema import list_parameters
 from toolcrib.core.tool import Tool
-from toolcrib.errors import SearchTimeout
-from toolcrib.search.pattern import CompiledPattern, compile_pattern
+from toolcrib.search.pattern import Deadline, compile_pattern
 from toolcrib.search.query.parser import ParsedQuery, Syntax
 from toolcrib.search.ranker import MatchReason, Ranking, analyze_slots, ranking_from_scores
 
@@ -24,47 +23,8 @@ from toolcrib.search.ranker import MatchReason, Ranking, analyze_slots, ranking_
 BUDGET_SECONDS: Final = 0.05
 BUDGET_SECONDS_PER_TOOL: Final = 50e-6
 _TEXTS_PER_CLOCK_READ: Final = 64
-# How long the search of one text may hold the GIL.
-_GIL_SECONDS: Final = 0.002
 
 _SCORES: Final = {"name": 1.0, "title": 0.9, "description": 0.6, "parameter": 0.5, "parameter_text": 0.4}
-
-
-class _Deadline:
-    """The end of a search's time budget."""
-
-    def __init__(self, budget_seconds: float, clock: Callable[[], float]) -> None:
-        self._budget_seconds = budget_seconds
-        self._clock = clock
-        self._end = clock() + budget_seconds
-
-    def remaining_seconds(self) -> float:
-        """Return what is left of the budget; raise `SearchTimeout` if nothing is."""
-        remaining = self._end - self._clock()
-        if remaining <= 0:
-            raise self.timeout_error()
-        return remaining
-
-    def timeout_error(self) -> SearchTimeout:
-        """Return the error that names the budget."""
-        return SearchTimeout(
-            f"the pattern did not finish within {self._budget_seconds * 1000:g} ms; make it simpler "
-            "(no repeats inside repeats, fewer look-arounds and back-references) "
-            "or search with plain words"
-        )
-
-
-def _search_timed(pattern: CompiledPattern, text: str, deadline: _Deadline) -> object:
-    search = pattern.search_interruptibly
-    try:
-        timeout = min(deadline.remaining_seconds(), _GIL_SECONDS)
-        return search(text, timeout=timeout, concurrent=False)
-    except TimeoutError:
-        pass
-    try:
-        return search(text, timeout=deadline.remaining_seconds())
-    except TimeoutError:
-        raise deadline.timeout_error() from None
 
 
 def searchable_texts(tool: Tool) -> Iterable[tuple[str, str]]:
@@ -116,40 +76,37 @@ class RegexIndex:
     _texts: Mapping[int, list[tuple[str, str]]]
 
     @cached_property
-    def _slots(self) -> dict[str, dict[str, list[int]]]:
-        """The slots of each text by field, so that a text of many tools is searched only once."""
-        slots: dict[str, dict[str, list[int]]] = {field: {} for field in _SCORES}
-        for slot, texts in self._texts.items():
-            for field, text in texts:
-                slots[field].setdefault(text, []).append(slot)
+    def _slots(self) -> dict[tuple[str, str], list[int]]:
+        """The slots of each text of a field, so that a text of many tools is searched only once."""
+        texts = [(field, text, slot) for slot, texts in self._texts.items() for field, text in texts]
+        slots: dict[tuple[str, str], list[int]] = {}
+        for field, text, slot in sorted(texts, key=lambda text: -_SCORES[text[0]]):
+            slots.setdefault((field, text), []).append(slot)
         return slots
 
     def rank(self, query: ParsedQuery) -> Ranking:
         """Return every tool with a text in which the pattern is found."""
         pattern = compile_pattern(query.text, self._ranker.ignore_case)
-        slots_by_field = self._slots
-        deadline = self._deadline()
-        search, max_untimed_chars = pattern.search, pattern.max_untimed_chars
+        search, search_timed, max_untimed_chars = pattern.search, pattern.search_timed, pattern.max_untimed_chars
+        deadline = self._start_budget()
         scores: dict[int, float] = {}
-        for field, slots_by_text in slots_by_field.items():
-            for count, (text, slots) in enumerate(slots_by_text.items()):
-                if count % _TEXTS_PER_CLOCK_READ == 0:
-                    deadline.remaining_seconds()
-                if slots[0] in scores and (len(slots) == 1 or scores.keys() >= {*slots}):
-                    continue
-                match = search(text) if len(text) <= max_untimed_chars else _search_timed(pattern, text, deadline)
-                if match:
-                    for slot in slots:
-                        scores.setdefault(slot, _SCORES[field])
+        for count, ((field, text), slots) in enumerate(self._slots.items()):
+            if count % _TEXTS_PER_CLOCK_READ == 0:
+                deadline.remaining_seconds()
+            if slots[0] in scores and scores.keys() >= {*slots}:
+                continue
+            if search(text) if len(text) <= max_untimed_chars else search_timed(text, deadline):
+                for slot in slots:
+                    scores.setdefault(slot, _SCORES[field])
         deadline.remaining_seconds()
         return ranking_from_scores(scores)
 
     def reasons(self, query: ParsedQuery, slot: int) -> tuple[MatchReason, ...]:
         """Return the fields of a tool in which the pattern is found, highest score first."""
         pattern = compile_pattern(query.text, self._ranker.ignore_case)
-        deadline = self._deadline()
+        deadline = self._start_budget()
         texts = self._texts.get(slot, ())
-        found = {field for field, text in texts if _search_timed(pattern, text, deadline)}
+        found = {field for field, text in texts if pattern.search_timed(text, deadline)}
         total = sum(_SCORES[field] for field in found)
         return tuple(
             MatchReason(query.text, field, round(score / total, 4))
@@ -162,7 +119,12 @@ class RegexIndex:
         texts = analyze_slots(catalog, self._ranker.analyze, self._texts, self._catalog)
         return RegexIndex(self._ranker, catalog, texts)
 
-    def _deadline(self) -> _Deadline:
+    def _start_budget(self) -> Deadline:
         ranker = self._ranker
-        budget = ranker.budget_seconds + ranker.budget_seconds_per_tool * len(self._catalog)
-        return _Deadline(budget, ranker.clock)
+        budget_seconds = ranker.budget_seconds + ranker.budget_seconds_per_tool * len(self._catalog)
+        message = (
+            f"the pattern did not finish within {budget_seconds * 1000:g} ms; make it simpler "
+            "(no repeats inside repeats, fewer look-arounds and back-references) "
+            "or search with plain words"
+        )
+        return Deadline(ranker.clock() + budget_seconds, message, ranker.clock)

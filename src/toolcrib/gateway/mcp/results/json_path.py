@@ -10,9 +10,9 @@ from typing import Any, Final
 from jsonpath import JSONPathEnvironment, JSONPathError
 from jsonpath.function_extensions import ExpressionType, FilterFunction
 
-from toolcrib.errors import InvalidQuery, SearchTimeout
+from toolcrib.errors import InvalidQuery
 from toolcrib.gateway.mcp.results.document import join_path
-from toolcrib.search.pattern import compile_pattern
+from toolcrib.search.pattern import Deadline, compile_pattern
 
 BUDGET_SECONDS: Final = 2.0
 MAX_PATH_CHARS: Final = 500
@@ -34,10 +34,7 @@ class _PatternFunction(FilterFunction):
         if not isinstance(value, str) or not isinstance(pattern, str):
             return False
         compiled = compile_pattern(f"^(?:{pattern})$" if self._whole else pattern)
-        try:
-            return bool(compiled.search_interruptibly(value, timeout=self._environment.check_deadline()))
-        except TimeoutError:
-            raise _timeout_error() from None
+        return bool(compiled.search_timed(value, self._environment.deadline))
 
 
 class _BoundedEnvironment(JSONPathEnvironment):
@@ -45,7 +42,8 @@ class _BoundedEnvironment(JSONPathEnvironment):
 
     def __init__(self) -> None:
         super().__init__(strict=True)
-        self._end = time.monotonic() + BUDGET_SECONDS
+        message = f"`path` did not finish within {BUDGET_SECONDS:g} seconds; make it simpler"
+        self.deadline = Deadline(time.monotonic() + BUDGET_SECONDS, message)
         self._accesses = 0
 
     def setup_function_extensions(self) -> None:
@@ -53,23 +51,16 @@ class _BoundedEnvironment(JSONPathEnvironment):
         self.function_extensions["search"] = _PatternFunction(self, whole=False)
         self.function_extensions["match"] = _PatternFunction(self, whole=True)
 
-    def check_deadline(self) -> float:
-        """Return the seconds that are left; raise `SearchTimeout` if none are."""
-        remaining = self._end - time.monotonic()
-        if remaining <= 0:
-            raise _timeout_error()
-        return remaining
-
     def getitem(self, obj: Any, key: Any) -> Any:
         self._accesses += 1
         if self._accesses % 256 == 0:
-            self.check_deadline()
+            self.deadline.remaining_seconds()
         return super().getitem(obj, key)
 
     def compare(self, left: object, operator: str, right: object) -> bool:
         self._accesses += 1
         if self._accesses % 256 == 0:
-            self.check_deadline()
+            self.deadline.remaining_seconds()
         return super().compare(left, operator, right)
 
 
@@ -87,7 +78,7 @@ def find_by_path(value: Mapping[str, Any] | Sequence[Any], path: str) -> list[tu
         for match in islice(query.finditer(value), MAX_MATCHES):
             matches.append((_plain_location(match.parts), match.obj))
             if len(matches) % 256 == 0:
-                environment.check_deadline()
+                environment.deadline.remaining_seconds()
     except (JSONPathError, RecursionError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InvalidQuery(f"`path` is not a valid JSONPath: {reason}; for example: $.items[0:10].name") from None
@@ -99,7 +90,3 @@ def _plain_location(parts: Sequence[int | str]) -> str:
     for part in parts:
         location = f"{location}[{part}]" if isinstance(part, int) else join_path(location, part)
     return location
-
-
-def _timeout_error() -> SearchTimeout:
-    return SearchTimeout(f"`path` did not finish within {BUDGET_SECONDS:g} seconds; make it simpler")

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolcrib.core.token_count import estimate_tokens
-from toolcrib.errors import InvalidQuery, SearchTimeout
+from toolcrib.errors import InvalidQuery
 from toolcrib.gateway.mcp.results.document import ResultDocument, encode_json, join_path
 from toolcrib.gateway.mcp.results.json_path import find_by_path
 from toolcrib.gateway.mcp.results.preview import cut_line
 from toolcrib.gateway.mcp.results.shortening import shorten_json
-from toolcrib.search.pattern import CompiledPattern, compile_pattern
+from toolcrib.search.pattern import Deadline, compile_pattern
 
 MAX_SEARCH_CHARS: Final = 500
 REGEX_BUDGET_SECONDS: Final = 2.0
@@ -298,18 +298,8 @@ def _check_length(text: str) -> None:
 
 
 def _compile_matcher(request: ReadRequest) -> Callable[[str], bool]:
-    """Return a function that tells whether a line matches; all calls share one time budget."""
-    pattern: CompiledPattern = compile_pattern(request.regex, ignore_case=True)
-    end = time.monotonic() + REGEX_BUDGET_SECONDS
-
-    def matches(text: str) -> bool:
-        if len(text) <= pattern.max_untimed_chars:
-            return bool(pattern.search(text))
-        try:
-            return bool(pattern.search_interruptibly(text, timeout=max(end - time.monotonic(), 0.001)))
-        except TimeoutError:
-            raise SearchTimeout(
-                f"`regex` did not finish within {REGEX_BUDGET_SECONDS:g} seconds; make it simpler, or use `search`"
-            ) from None
-
-    return matches
+    """Return a function that returns whether a line matches; all calls share one time budget."""
+    pattern = compile_pattern(request.regex, ignore_case=True)
+    message = f"`regex` did not finish within {REGEX_BUDGET_SECONDS:g} seconds; make it simpler, or use `search`"
+    deadline = Deadline(time.monotonic() + REGEX_BUDGET_SECONDS, message)
+    return lambda text: bool(pattern.search_timed(text, deadline))
