@@ -14,8 +14,10 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from toolcrib.adapters.plain_json import to_plain_dict
 from toolcrib.adapters.wire_formats import get_wire_format
-from toolcrib.agent.clients import provider_from_client
-from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, Message, ReplyBuilder
+from toolcrib.agent.anthropic import Anthropic
+from toolcrib.agent.gemini import Gemini
+from toolcrib.agent.openai_chat import OpenAIChat
+from toolcrib.agent.provider import AgentRequest, AgentTokenUsage, Message, Provider, ReplyBuilder
 from toolcrib.core.calls import ToolCall
 from toolcrib.errors import AgentUnfinished, InvalidConfig
 from toolcrib.session.turn import ToolTask
@@ -121,8 +123,8 @@ class Agent:
         for name, limit in (("max_steps", max_steps), ("max_tokens", max_tokens)):
             if limit is not None and (not isinstance(limit, int) or limit is True or limit < 1):
                 raise InvalidConfig(f"{name} must be a whole number from 1, not {limit!r}")
-        self._provider = provider_from_client(client, model, for_async=False)
-        self._async_provider = provider_from_client(client, model, for_async=True)
+        self._provider = _provider_from_client(client, model, for_async=False)
+        self._async_provider = _provider_from_client(client, model, for_async=True)
         self._session = session
         self._system = system
         self._max_steps = max_steps
@@ -285,3 +287,29 @@ def _close_unawaited(awaitable: Any) -> None:
     close = getattr(awaitable, "close", None)
     if callable(close):
         close()
+
+
+def _provider_from_client(client: Any, model: str, for_async: bool) -> Provider:
+    """Return the provider of a client of `anthropic`, `openai` or `google-genai`.
+
+    A client of `openai` gets the Chat Completions API, which compatible servers have too.
+    """
+    package = type(client).__module__.partition(".")[0]
+    is_provider = hasattr(client, "new_reply")
+    if not is_provider and package not in ("anthropic", "openai", "google"):
+        raise InvalidConfig(
+            f"an agent needs a client of anthropic, openai or google-genai, or a provider such as "
+            f"OpenAIChat(client, model), not {type(client).__name__}"
+        )
+    if is_provider and model:
+        raise InvalidConfig("the provider has a model already; leave out `model`")
+    if is_provider:
+        provider: Provider = client
+        return provider
+    if not model or not isinstance(model, str):
+        raise InvalidConfig('a client needs a model; write Agent(client, session, model="…")')
+    if package == "anthropic":
+        return Anthropic(client, model)
+    if package == "openai":
+        return OpenAIChat(client, model)
+    return Gemini(getattr(client, "aio", client) if for_async else client, model)

@@ -157,29 +157,3 @@ def _luminance(colour: str) -> float:
         for part in (value / 255 for value in hex_to_rgb(colour))
     ]
     return float(0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2])
-
-
-TOOLS = (
-    sort_list,
-    sort_numbers,
-    remove_duplicates,
-    count_items,
-    common_items,
-    missing_items,
-    split_into_groups,
-    roll_dice,
-    format_json,
-    minify_json,
-    csv_to_json,
-    encode_base64,
-    decode_base64,
-    encode_url,
-    decode_url,
-    hash_text,
-    number_to_base,
-    to_roman_numeral,
-    hex_to_rgb,
-    rgb_to_hex,
-    complementary_colour,
-    colour_contrast,
-)

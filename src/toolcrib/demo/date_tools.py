@@ -92,20 +92,3 @@ def format_duration(seconds: Whole) -> str:
     hours, minute = divmod(minutes, 60)
     day, hour = divmod(hours, 24)
     return f"{day} d {hour} h {minute} min {second} s"
-
-
-TOOLS = (
-    current_time,
-    days_between,
-    add_days,
-    add_working_days,
-    day_of_week,
-    week_number,
-    check_leap_year,
-    days_in_month,
-    age_in_years,
-    date_of_easter,
-    unix_time_to_date,
-    date_to_unix_time,
-    format_duration,
-)

@@ -188,30 +188,3 @@ def convert_temperature(amount: Number, from_unit: Degree, to_unit: Degree) -> f
     value = kelvin[from_unit]
     results = {"celsius": value - 273.15, "fahrenheit": value * 1.8 - 459.67, "kelvin": value}
     return round(results[to_unit], 6)
-
-
-TOOLS = (
-    add_numbers,
-    multiply_numbers,
-    divide_numbers,
-    percentage_of,
-    percentage_change,
-    average_of_numbers,
-    median_of_numbers,
-    standard_deviation,
-    summarize_numbers,
-    linear_trend,
-    greatest_common_divisor,
-    prime_factors,
-    factorial_of,
-    simplify_fraction,
-    compound_interest,
-    monthly_loan_payment,
-    split_bill,
-    convert_length,
-    convert_weight,
-    convert_volume,
-    convert_speed,
-    convert_data_size,
-    convert_temperature,
-)

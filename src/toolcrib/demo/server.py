@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -23,11 +24,12 @@ _READ_ONLY_ANNOTATIONS: Final = {"readOnlyHint": True, "idempotentHint": True, "
 
 
 def build_registry() -> Registry:
-    """Return a registry with all demo tools."""
+    """Return a registry of all demo tools: the public functions of the four modules."""
     tools = Registry(timeout_seconds=10)
     for group in (text_tools, number_tools, date_tools, data_tools):
-        for function in group.TOOLS:
-            tools.add(function, annotations=_READ_ONLY_ANNOTATIONS)
+        for name, function in vars(group).items():
+            if inspect.isfunction(function) and function.__module__ == group.__name__ and not name.startswith("_"):
+                tools.add(function, annotations=_READ_ONLY_ANNOTATIONS)
     return tools
 
 

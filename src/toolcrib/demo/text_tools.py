@@ -135,27 +135,3 @@ def caesar_cipher(text: Text, shift: Annotated[int, Field(ge=-25, le=25)] = 13) 
         return chr((ord(letter) - first + shift) % 26 + first)
 
     return "".join(map(shift_letter, text))
-
-
-TOOLS = (
-    count_words,
-    count_characters,
-    uppercase_text,
-    lowercase_text,
-    title_case_text,
-    snake_case_name,
-    slugify_title,
-    reverse_text,
-    replace_text,
-    find_in_text,
-    wrap_text,
-    shorten_text,
-    compare_texts,
-    text_similarity,
-    check_palindrome,
-    most_frequent_words,
-    extract_email_addresses,
-    extract_numbers,
-    remove_accents,
-    caesar_cipher,
-)
