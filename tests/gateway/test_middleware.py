@@ -388,3 +388,77 @@ def test_connection_with_slow_headers_is_closed(head: bytes, requests: int, monk
             assert b"204" in connection.recv(65_536)
         connection.sendall(head)
         assert connection.recv(65_536) == b""
+
+
+async def send_in_process(app: SecurityMiddleware, secret: str) -> int:
+    """Send a request without a network and return its status."""
+    statuses = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Any) -> None:
+        statuses.append(message.get("status"))
+
+    headers = [(b"host", b"127.0.0.1"), (b"x-api-key", secret.encode())]
+    await app({"type": "http", "method": "POST", "path": "/mcp", "headers": headers}, receive, send)
+    return int(statuses[0])
+
+
+async def work(scope: Any, receive: Any, send: Any) -> None:
+    """Respond after some work in many steps, like the gateway."""
+    for _ in range(20):
+        sum(range(100_000))
+        await anyio.sleep(0)
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.mark.anyio
+async def test_many_requests_of_one_profile_do_not_delay_another() -> None:
+    keys = (ApiKey.from_secret("of-team-a", "a", "a"), ApiKey.from_secret("of-team-b", "b", "b"))
+    app = SecurityMiddleware(work, _http(), Authenticator(lambda: keys))
+    responses = 0
+
+    async def send_without_pause() -> None:
+        nonlocal responses
+        while True:
+            await send_in_process(app, "of-team-a")
+            responses += 1
+
+    async with anyio.create_task_group() as tasks:
+        for _ in range(16):
+            tasks.start_soon(send_without_pause)
+        # The first request comes before the queue knows that there are two teams.
+        assert await send_in_process(app, "of-team-b") == 200
+        for _ in range(10):
+            before = responses
+            assert await send_in_process(app, "of-team-b") == 200
+            # In the order of arrival there would be 16.
+            assert responses - before <= 5
+        tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+async def test_a_request_that_waited_needs_a_key_that_is_still_valid() -> None:
+    keys = [ApiKey.from_secret("of-team-a", "a", "a"), ApiKey.from_secret("of-team-b", "b", "b")]
+    started = anyio.Event()
+
+    async def app_of_test(scope: Any, receive: Any, send: Any) -> None:
+        started.set()
+        await work(scope, receive, send)
+
+    app = SecurityMiddleware(app_of_test, _http(), Authenticator(lambda: keys))
+    assert await send_in_process(app, "of-team-b") == 200
+    started = anyio.Event()
+    statuses: list[int] = []
+
+    async def send_and_remember() -> None:
+        statuses.append(await send_in_process(app, "of-team-a"))
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(send_and_remember)
+        tasks.start_soon(send_and_remember)
+        await started.wait()
+        del keys[0]
+    assert statuses[1] == 401

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
 
 from toolcrib.config.settings import AccessProfile
 from toolcrib.errors import QuotaExceeded
-from toolcrib.gateway.quotas import ProfileQuotas, QuotaUse
+from toolcrib.gateway.quotas import MAX_WAITING_REQUESTS, TENANT_SECONDS, FairQueue, ProfileQuotas, QuotaUse
 
 
 def at(seconds: float) -> Callable[[], float]:
@@ -105,3 +106,98 @@ def test_profiles_without_recent_use_are_forgotten() -> None:
     run_call(quotas, AccessProfile("team", calls_per_minute=1))
     clock[0] = 60.0
     assert quotas.list_use() == {}
+
+
+async def keep_loop_busy() -> None:
+    """Let the event loop work for long enough that no check finds it idle."""
+    while True:
+        sum(range(100_000))
+        await asyncio.sleep(0)
+
+
+async def run_steps(count: int) -> None:
+    """Let other tasks run this many steps."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.anyio
+async def test_the_requests_of_a_tenant_that_is_alone_do_not_wait() -> None:
+    queue = FairQueue()
+    async with asyncio.timeout(30):
+        assert not any([(await queue.enter("a")).has_waited for _ in range(100)])
+
+
+@pytest.mark.anyio
+async def test_a_tenant_with_many_requests_waits_and_another_one_does_not() -> None:
+    queue, busy = FairQueue(), asyncio.create_task(keep_loop_busy())
+    first = await queue.enter("a")
+    assert not (await queue.enter("b")).has_waited
+    waiting = [asyncio.create_task(queue.enter("a")) for _ in range(2)]
+    await run_steps(10)
+    assert not any(task.done() for task in waiting)
+    queue.leave(first)
+    assert (await waiting[0]).has_waited and not waiting[1].done()
+    queue.leave(waiting[0].result())
+    assert (await waiting[1]).has_waited
+    busy.cancel()
+
+
+@pytest.mark.anyio
+async def test_requests_that_wait_for_a_server_make_room_for_others() -> None:
+    queue = FairQueue()
+    await queue.enter("b")
+    async with asyncio.timeout(30):
+        turns = [await queue.enter("a") for _ in range(5)]
+    assert turns[1].has_waited
+    for turn in turns:
+        queue.leave(turn)
+
+
+@pytest.mark.anyio
+async def test_requests_that_run_for_long_make_room_on_a_busy_loop() -> None:
+    queue, busy = FairQueue(), asyncio.create_task(keep_loop_busy())
+    await queue.enter("b")
+    async with asyncio.timeout(30):
+        await queue.enter("a")
+        assert (await queue.enter("a")).has_waited
+    busy.cancel()
+
+
+@pytest.mark.anyio
+async def test_a_tenant_without_recent_requests_is_forgotten() -> None:
+    clock = [0.0]
+    queue = FairQueue(lambda: clock[0])
+    await queue.enter("b")
+    await queue.enter("a")
+    clock[0] = TENANT_SECONDS
+    assert not any([(await queue.enter("a")).has_waited for _ in range(5)])
+
+
+@pytest.mark.anyio
+async def test_a_cancelled_request_passes_its_turn_on() -> None:
+    queue, busy = FairQueue(), asyncio.create_task(keep_loop_busy())
+    await queue.enter("b")
+    first = await queue.enter("a")
+    waiting = [asyncio.create_task(queue.enter("a")) for _ in range(3)]
+    await run_steps(10)
+    waiting[0].cancel()
+    queue.leave(first)
+    # Its turn has come, but it has not run.
+    waiting[1].cancel()
+    assert (await waiting[2]).has_waited
+    busy.cancel()
+
+
+@pytest.mark.anyio
+async def test_too_many_waiting_requests_are_refused() -> None:
+    queue, busy = FairQueue(), asyncio.create_task(keep_loop_busy())
+    await queue.enter("b")
+    await queue.enter("a")
+    waiting = [asyncio.create_task(queue.enter("a")) for _ in range(MAX_WAITING_REQUESTS)]
+    await asyncio.sleep(0)
+    with pytest.raises(QuotaExceeded, match="requests wait already") as refused:
+        await queue.enter("a")
+    assert refused.value.retry_after_seconds == 1
+    for task in [busy, *waiting]:
+        task.cancel()

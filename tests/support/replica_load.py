@@ -10,7 +10,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,11 +44,12 @@ TOOLS: Final = [
 class ReplicaProcess:
     """One replica on a fixed port, which can be stopped, killed and started again."""
 
-    def __init__(self, folder: Path, port: int, config: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, port: int, config: dict[str, Any], command: Sequence[str] = COMMAND) -> None:
         folder.mkdir(exist_ok=True)
         (folder / "toolcrib.json").write_text(json.dumps(config))
         self._folder = folder
         self._port = port
+        self._command = command
         self.url = f"http://127.0.0.1:{port}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -68,7 +69,7 @@ class ReplicaProcess:
         """Start the process and wait until it is ready."""
         with (self._folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
-                [*COMMAND, "serve", "--port", str(self._port)],
+                [*self._command, "serve", "--port", str(self._port)],
                 cwd=self._folder,
                 env=environment(),
                 stdout=log,

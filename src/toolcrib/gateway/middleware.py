@@ -19,11 +19,12 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 
 from toolcrib.config.settings import HttpConfig
-from toolcrib.gateway.auth import ANONYMOUS, Authenticator, Principal, check_bind_address, check_keys
+from toolcrib.errors import QuotaExceeded
+from toolcrib.gateway.auth import ANONYMOUS, PUBLIC_PATHS, Authenticator, Principal, check_bind_address, check_keys
 from toolcrib.gateway.hosts import is_host_allowed, is_origin_allowed
 from toolcrib.gateway.logs import request_id
 from toolcrib.gateway.metrics import MetricsRegistry
-from toolcrib.gateway.quotas import RateLimiter
+from toolcrib.gateway.quotas import FairQueue, RateLimiter
 from toolcrib.safety.hidden_text import escape_invisible
 
 Message = MutableMapping[str, Any]
@@ -51,6 +52,14 @@ class _RequestRejected(Exception):
     headers: tuple[tuple[bytes, bytes], ...] = ()
 
 
+_INVALID_KEY: Final = _RequestRejected(
+    401,
+    "authentication_error",
+    "no valid key; send one as `Authorization: Bearer …` or as `x-api-key: …`",
+    ((b"www-authenticate", b'Bearer realm="toolcrib"'),),
+)
+
+
 class SecurityMiddleware:
     """An ASGI application that forwards only permitted requests to another one."""
 
@@ -70,6 +79,7 @@ class SecurityMiddleware:
         self._http = http
         self._auth = auth
         self._rate_limiter = RateLimiter(http.requests_per_minute) if http.requests_per_minute else None
+        self._queue = FairQueue()
         self._body_timeout_seconds = body_timeout_seconds
         self._body_idle_timeout_seconds = body_idle_timeout_seconds
         metrics = metrics or MetricsRegistry()
@@ -107,7 +117,7 @@ class SecurityMiddleware:
                     state["csrf_token"] = self._auth.get_csrf_token(principal)
                     response.is_anonymous = principal is ANONYMOUS
                     response.is_allowed = lambda: self._auth.is_still_valid(principal, scope["path"])
-                    await self._forward(scope, receive, response)
+                    await self._take_turn(scope, receive, response)
             except _RequestRejected as rejection:
                 await response.reject(rejection)
         finally:
@@ -158,12 +168,7 @@ class SecurityMiddleware:
             if self._auth.sessions and _is_page_request(scope):
                 location = f"/login?next={quote(scope['path'], safe='/')}".encode()
                 raise _RequestRejected(303, "authentication_error", "log in first", ((b"location", location),))
-            raise _RequestRejected(
-                401,
-                "authentication_error",
-                "no valid key; send one as `Authorization: Bearer …` or as `x-api-key: …`",
-                ((b"www-authenticate", b'Bearer realm="toolcrib"'),),
-            )
+            raise _INVALID_KEY
         if self._auth.is_forged(scope, principal):
             raise _RequestRejected(
                 403, "forbidden", "the request does not come from a page of the console; reload the page, or send a key"
@@ -179,6 +184,25 @@ class SecurityMiddleware:
                 f"more than {self._http.requests_per_minute} requests a minute; try again in {wait_seconds} s",
                 ((b"retry-after", str(wait_seconds).encode()),),
             )
+
+    async def _take_turn(self, scope: Message, receive: Receive, response: _ResponseSender) -> None:
+        """Forward a request when it is the turn of its tenant: an access profile, or a key without one."""
+        principal: Principal = scope["state"]["principal"]
+        if scope["path"] in PUBLIC_PATHS:
+            await self._forward(scope, receive, response)
+            return
+        try:
+            turn = await self._queue.enter(f"profile {principal.profile}" if principal.profile else principal.name)
+        except QuotaExceeded as error:
+            headers = ((b"retry-after", str(error.retry_after_seconds).encode()),)
+            raise _RequestRejected(429, "rate_limit_error", str(error), headers) from None
+        try:
+            # The key may have been removed while the request waited.
+            if turn.has_waited and not response.is_allowed():
+                raise _INVALID_KEY
+            await self._forward(scope, receive, response)
+        finally:
+            self._queue.leave(turn)
 
     async def _forward(self, scope: Message, receive: Receive, response: _ResponseSender) -> None:
         limit = self._http.max_body_bytes

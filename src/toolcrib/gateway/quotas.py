@@ -1,19 +1,20 @@
-"""Rate limits of clients, and quotas of access profiles: calls, searches and result bytes per minute, and calls at the same time.
+"""Rate limits of clients, fair turns between tenants, and quotas of access profiles.
 
-Every replica counts in memory. With several replicas, each one publishes its counts and reads those of
+A quota limits calls, searches and result bytes per minute, and calls at the same time. Every replica counts in memory. With several replicas, each one publishes its counts and reads those of
 the others about once a second, so the sum can exceed a quota by what is used within that time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from pydantic_core import to_json
 
@@ -32,6 +33,16 @@ KEEP_USE_SECONDS: Final = 5.0
 REFUSAL_SECONDS: Final = 0.5
 # A call that ends makes room for the next one, so waiting for long is of no use.
 CONCURRENCY_RETRY_SECONDS: Final = 1
+# Requests of one tenant that the event loop works on at the same time while other tenants send requests too.
+MAX_RUNNING_REQUESTS: Final = 1
+MAX_WAITING_REQUESTS: Final = 1_000
+# A tenant counts for this time after its last request.
+TENANT_SECONDS: Final = 10.0
+# CPU seconds of the event loop. A request that still runs after them, such as a stream, no longer counts as running.
+LONG_REQUEST_SECONDS: Final = 0.1
+# While requests wait, the event loop is checked this often; it is idle if a callback runs within the other time.
+CHECK_SECONDS: Final = 0.002
+IDLE_SECONDS: Final = 0.0002
 
 
 class RateLimiter:
@@ -52,6 +63,128 @@ class RateLimiter:
         while len(self._buckets) > MAX_BUCKETS:
             self._buckets.popitem(last=False)
         return wait_seconds
+
+
+@dataclass(slots=True, eq=False)
+class _TenantRequests:
+    """The requests of one tenant. A running request counts only in the round in which it was admitted."""
+
+    seen_at: float = 0.0
+    # In CPU seconds of the thread, so that a busy machine makes no request a long one.
+    admitted_at: float = 0.0
+    round: int = 0
+    running: int = 0
+    waiting: deque[asyncio.Future[int]] = field(default_factory=deque)
+
+    def admit(self) -> int:
+        """Count a request as running; return its round."""
+        self.admitted_at = time.thread_time()
+        self.running += 1
+        return self.round
+
+    def admit_waiting(self) -> None:
+        """Admit the requests that have waited longest."""
+        while self.waiting and self.running < MAX_RUNNING_REQUESTS:
+            turn = self.waiting.popleft()
+            # The task of a cancelled one has ended.
+            if not turn.done():
+                turn.set_result(self.admit())
+
+    def has_long_requests(self) -> bool:
+        """Return whether all running requests have run for long."""
+        return time.thread_time() - self.admitted_at > LONG_REQUEST_SECONDS
+
+    def start_round(self) -> None:
+        """Stop to count the running requests, because they wait for something else."""
+        self.round += 1
+        self.running = 0
+
+
+class TenantTurn(NamedTuple):
+    """What `FairQueue.enter` returns for `leave`."""
+
+    tenant: _TenantRequests
+    round: int
+    has_waited: bool = False
+
+
+class FairQueue:
+    """Lets tenants take turns on the event loop, so that the requests of one do not wait behind all those of another.
+
+    A tenant that is alone never waits. Otherwise each tenant has one running request, and more while the
+    event loop is idle, for example because requests wait for servers. Not thread-safe.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now = now
+        # Least recently seen first.
+        self._tenants: OrderedDict[str, _TenantRequests] = OrderedDict()
+        self._is_checking = False
+
+    async def enter(self, name: str) -> TenantTurn:
+        """Wait until a request of a tenant may run. Raise `QuotaExceeded` if too many wait."""
+        now = self._now()
+        tenant = self._tenants.get(name)
+        if tenant is None:
+            tenant = self._tenants[name] = _TenantRequests()
+        tenant.seen_at = now
+        self._tenants.move_to_end(name)
+        if len(self._tenants) > 1:
+            self._forget_tenants(now)
+        if len(self._tenants) == 1:
+            return TenantTurn(tenant, tenant.admit())
+        if tenant.has_long_requests():
+            tenant.start_round()
+        if tenant.running < MAX_RUNNING_REQUESTS and not tenant.waiting:
+            return TenantTurn(tenant, tenant.admit())
+        if len(tenant.waiting) >= MAX_WAITING_REQUESTS:
+            raise QuotaExceeded(
+                f"{MAX_WAITING_REQUESTS:,} requests wait already; send fewer at the same time",
+                CONCURRENCY_RETRY_SECONDS,
+            )
+        return await self._wait(tenant)
+
+    def leave(self, turn: TenantTurn) -> None:
+        """End a request, and admit the next one of its tenant."""
+        tenant = turn.tenant
+        if turn.round == tenant.round:
+            tenant.running -= 1
+        tenant.admit_waiting()
+
+    async def _wait(self, tenant: _TenantRequests) -> TenantTurn:
+        turn = asyncio.get_running_loop().create_future()
+        tenant.waiting.append(turn)
+        if not self._is_checking:
+            self._is_checking = True
+            self._check_later()
+        try:
+            return TenantTurn(tenant, await turn, has_waited=True)
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self.leave(TenantTurn(tenant, turn.result()))
+            raise
+
+    def _forget_tenants(self, now: float) -> None:
+        while True:
+            name, tenant = next(iter(self._tenants.items()))
+            if tenant.waiting or now - tenant.seen_at < TENANT_SECONDS:
+                return
+            del self._tenants[name]
+
+    def _check_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(CHECK_SECONDS, lambda: loop.call_soon(self._check, time.perf_counter()))
+
+    def _check(self, scheduled_at: float) -> None:
+        """Admit further requests if the event loop is idle, or if all running requests of a tenant last long."""
+        is_idle = time.perf_counter() - scheduled_at < IDLE_SECONDS
+        for tenant in self._tenants.values():
+            if tenant.waiting and (is_idle or tenant.has_long_requests()):
+                tenant.start_round()
+                tenant.admit_waiting()
+        self._is_checking = any(tenant.waiting for tenant in self._tenants.values())
+        if self._is_checking:
+            self._check_later()
 
 
 @dataclass(slots=True)
