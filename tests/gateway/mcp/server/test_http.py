@@ -39,6 +39,7 @@ BOTH_REVISIONS = pytest.mark.parametrize("revision", ["legacy", STATELESS])
 # Two hundred sessions take half a minute of one core.
 HEAVY = bool(os.environ.get("TOOLCRIB_HEAVY_TESTS"))
 SEARCH = "search_available_tools"
+LIST = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
 JSON = {"accept": "application/json, text/event-stream"}
 
 
@@ -261,3 +262,31 @@ async def test_sessions_have_independent_tool_lists(url: str) -> None:
             for number in range(count):
                 tasks.start_soon(run_session, number)
     assert wrong == []
+
+
+async def test_a_closed_session_is_unknown_when_its_end_is_confirmed() -> None:
+    hub = Hub(build_config(ZOO), open_store("sqlite://"), {"lexical": LexicalRanker()})
+    app = build_unprotected_app(hub, MetricsRegistry())
+    statuses: list[int] = []
+
+    async def use_again_before_response(scope: Any, receive: Any, send: Any) -> None:
+        """Use a session while the response to its end is on the way to the client."""
+
+        async def watch(message: Any) -> None:
+            if scope["method"] == "DELETE" and message["type"] == "http.response.start":
+                statuses.append((await http.post(f"{address}/mcp", json=LIST, headers=session)).status_code)
+            await send(message)
+
+        await app(scope, receive, watch if scope["type"] == "http" else send)
+
+    try:
+        async with serve_app(use_again_before_response) as address, httpx2.AsyncClient(headers=JSON, timeout=60) as http:
+            params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            opened = await http.post(f"{address}/mcp", json=hello)
+            session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+            assert (await http.post(f"{address}/mcp", json=LIST, headers=session)).status_code == 200
+            assert (await http.delete(f"{address}/mcp", headers=session)).status_code == 200
+            assert statuses == [404]
+    finally:
+        hub.close()

@@ -87,9 +87,14 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
                 await Response(status_code=202, headers={SESSION_HEADER: id})(scope, receive, send)
                 return
             receive = replay_body(await request.body(), receive)
-        await super()._handle_stateful_request(scope, receive, send)
-        if transport is not None and request.method == "DELETE" and transport.is_terminated:
-            await self._router.sessions.delete(id)
+
+        async def send_after_delete(message: Message) -> None:
+            # The client may use the session again as soon as it has the response.
+            if transport is not None and transport.is_terminated and message["type"] == "http.response.start":
+                await self._router.sessions.delete(id)
+            await send(message)
+
+        await super()._handle_stateful_request(scope, receive, send_after_delete if request.method == "DELETE" else send)
 
     async def _restore_session(self, id: str, scope: Scope) -> None:
         """Open a session that another replica, or this one before a restart, has stored."""
