@@ -83,6 +83,16 @@ async def test_server_killed_in_a_call_is_reported_and_restarted(era: str, monke
         assert await call_text(connected, "bad___echo", {"text": "back"}) == "back"
 
 
+async def test_call_right_after_a_crash_waits_for_the_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(supervisor, "HASTENED_START_SECONDS", 60)
+    bad = plain_server("bad", ["die", "echo"])
+    async with gateway(build_config(bad)) as router, connect_client(router) as connected:
+        for _ in range(2):
+            await call_error(connected, "bad___die")
+            assert await call_text(connected, "bad___echo", {"text": "back"}) == "back"
+
+
 async def test_read_only_call_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "MIN_RETRY_SECONDS", 0.05)
     bad = plain_server("bad", ["die_once"], mark=str(tmp_path / "mark"))

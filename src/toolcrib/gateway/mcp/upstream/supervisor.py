@@ -255,11 +255,13 @@ class UpstreamServer:
 
         Raises `ServerUnavailable` after more than `tolerated_failures` failed attempts in a row.
         """
-        # The failures of a stopped server are from an earlier run. A pause ends with this call.
-        is_waiting = self.is_stopped or self._is_paused
-        allowed = max(self.failures, tolerated_failures) if is_waiting else tolerated_failures
+        # The failures of a stopped server are from an earlier run. A pause ends with this call. The loss of a
+        # connection counts as a failure only when the connection is closed.
+        is_lost = self.connection is None and self._was_connected and not self.is_stopped
+        is_waiting = self.is_stopped or self._is_paused or is_lost
+        allowed = max(self.failures, tolerated_failures, int(is_lost)) if is_waiting else tolerated_failures
         seconds = self.config.connect_seconds
-        if self._is_paused:
+        if self._is_paused or is_lost:
             seconds = min(seconds, HASTENED_START_SECONDS)
         if self.connection is None:
             self._start_requested.set()
