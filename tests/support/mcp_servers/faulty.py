@@ -19,7 +19,7 @@ ECHO: dict[str, Any] = {"name": "echo", "description": "Say it again.", "inputSc
 # Kinds that answer a call of `echo` with a message that strict parsers refuse.
 UNREADABLE = (
     *("half_emoji", "invalid_utf8", "control_characters", "pair"),
-    *("deep", "truncated", "no_object", "large", "large_id_last", "largest"),
+    *("deep", "truncated", "no_object", "text_content", "large", "large_id_last", "largest"),
 )
 
 
@@ -39,6 +39,8 @@ def unreadable(id: Any) -> bytes:
         return b'{"result": ' + content % texts[KIND] + b', "jsonrpc": "2.0", "id": %d}' % id
     if KIND in texts:
         return start + content % texts[KIND] + b"}"
+    if KIND == "text_content":
+        return start + b'{"content": "a"}}'
     if KIND == "deep":
         return start + b'{"content": [], "x": ' + b"[" * 5_000 + b"]" * 5_000 + b"}}"
     return start + (b"[1, 2]}" if KIND == "no_object" else b'{"content": [')

@@ -57,6 +57,10 @@ def test_preview_of_csv_has_columns_and_rows_with_line_numbers() -> None:
     assert "501: 499 | Smith, 499 | 998" in shown
 
 
+def test_size_of_one_line_is_singular() -> None:
+    assert describe_size(ResultDocument("x" * 9)) == "text of 1 line and 9 characters"
+
+
 def test_preview_of_a_markdown_table_reads_its_columns() -> None:
     rows = "\n".join(f"| {number} | row {number} |" for number in range(100))
     shown = preview(f"| id | name |\n|---|---|\n{rows}", 300)

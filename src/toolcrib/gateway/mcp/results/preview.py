@@ -77,8 +77,13 @@ def describe_size(document: ResultDocument) -> str:
     if document.is_json:
         return f"JSON of {len(document.text):,} characters"
     if document.table is not None:
-        return f"a table of {len(document.table.rows):,} rows and {len(document.table.columns)} columns"
-    return f"text of {len(document.lines):,} lines and {len(document.text):,} characters"
+        columns = _count(len(document.table.columns), "column")
+        return f"a table of {_count(len(document.table.rows), 'row')} and {columns}"
+    return f"text of {_count(len(document.lines), 'line')} and {len(document.text):,} characters"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _preview_json(value: Any, budget: PreviewBudget) -> Iterator[str]:

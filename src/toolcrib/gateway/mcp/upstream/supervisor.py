@@ -217,7 +217,7 @@ class UpstreamServer:
                         on_progress=self.in_flight.drop_when_busy(caller.report_progress),
                         on_response=partial(self._mark_answered, call),
                     )
-                self._check_size(result)
+                self._check_result(method, result)
                 return result
             except TimeoutError:
                 self._health.record_timeout()
@@ -242,9 +242,13 @@ class UpstreamServer:
         self._health.record_answer()
         call.mark_answered()
 
-    def _check_size(self, result: Mapping[str, Any]) -> None:
+    def _check_result(self, method: str, result: Mapping[str, Any]) -> None:
         if exceeds_size(result, self.config.max_result_bytes):
             raise self._too_large_error()
+        content = result.get("content", []) if method == "tools/call" else []
+        if not (isinstance(content, list) and all(isinstance(part, Mapping) for part in content)):
+            # Clients would reject it with an error that does not name the server.
+            raise ServerUnavailable(f"{self.name} sent an answer that cannot be read: its content is no list of objects")
 
     def _too_large_error(self) -> ServerUnavailable:
         limit = self.config.max_result_bytes
