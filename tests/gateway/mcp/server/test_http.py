@@ -280,7 +280,10 @@ async def test_a_closed_session_is_unknown_when_its_end_is_confirmed() -> None:
         await app(scope, receive, watch if scope["type"] == "http" else send)
 
     try:
-        async with serve_app(use_again_before_response) as address, httpx2.AsyncClient(headers=JSON, timeout=60) as http:
+        async with (
+            serve_app(use_again_before_response) as address,
+            httpx2.AsyncClient(headers=JSON, timeout=60) as http,
+        ):
             params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
             hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
             opened = await http.post(f"{address}/mcp", json=hello)

@@ -248,7 +248,9 @@ class UpstreamServer:
         content = result.get("content", []) if method == "tools/call" else []
         if not (isinstance(content, list) and all(isinstance(part, Mapping) for part in content)):
             # Clients would reject it with an error that does not name the server.
-            raise ServerUnavailable(f"{self.name} sent an answer that cannot be read: its content is no list of objects")
+            raise ServerUnavailable(
+                f"{self.name} sent an answer that cannot be read: its content is no list of objects"
+            )
 
     def _too_large_error(self) -> ServerUnavailable:
         limit = self.config.max_result_bytes

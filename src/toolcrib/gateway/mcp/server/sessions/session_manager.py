@@ -94,7 +94,9 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
                 await self._router.sessions.delete(id)
             await send(message)
 
-        await super()._handle_stateful_request(scope, receive, send_after_delete if request.method == "DELETE" else send)
+        await super()._handle_stateful_request(
+            scope, receive, send_after_delete if request.method == "DELETE" else send
+        )
 
     async def _restore_session(self, id: str, scope: Scope) -> None:
         """Open a session that another replica, or this one before a restart, has stored."""
