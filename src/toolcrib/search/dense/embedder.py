@@ -58,13 +58,6 @@ class StoringEmbedder(Embedder, Protocol):
         """Return what `embed_tools` returns if the vectors of all texts are stored, else None."""
 
 
-class ServiceNameEmbedder(Embedder, Protocol):
-    """An embedder that can tell names of services from those of places, people and so on."""
-
-    def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
-        """Return the probability that each of the names in a query is that of a service."""
-
-
 def call_embedder(function: Callable[_Params, _Result], *args: _Params.args, **options: _Params.kwargs) -> _Result:
     """Call a method of an embedder. Whatever it raises becomes an `EmbeddingFailed`."""
     try:
