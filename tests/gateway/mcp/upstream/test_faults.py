@@ -251,7 +251,7 @@ async def test_answer_with_invalid_characters_is_repaired(kind: str, expected: s
         ("deep", "sent an answer that cannot be read: it is nested too deeply"),
         ("truncated", "sent an answer that cannot be read: it is not valid JSON"),
         ("no_object", "sent an answer that cannot be read: it is not a JSON-RPC message"),
-        ("text_content", "sent an answer that cannot be read: its content is no list of objects"),
+        ("text_content", "sent an answer that cannot be read: its content is not a list"),
         ("large", "has more than 8,388,608 bytes"),
         ("large_id_last", "has more than 8,388,608 bytes"),
         ("largest", "has more than 8,388,608 bytes"),

@@ -77,13 +77,9 @@ def describe_size(document: ResultDocument) -> str:
     if document.is_json:
         return f"JSON of {len(document.text):,} characters"
     if document.table is not None:
-        columns = _count(len(document.table.columns), "column")
-        return f"a table of {_count(len(document.table.rows), 'row')} and {columns}"
-    return f"text of {_count(len(document.lines), 'line')} and {len(document.text):,} characters"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+        return f"a table of {len(document.table.rows):,} rows and {len(document.table.columns)} columns"
+    lines = len(document.lines)
+    return f"text of {lines:,} {'line' if lines == 1 else 'lines'} and {len(document.text):,} characters"
 
 
 def _preview_json(value: Any, budget: PreviewBudget) -> Iterator[str]:

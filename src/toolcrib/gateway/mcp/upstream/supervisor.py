@@ -247,31 +247,24 @@ class UpstreamServer:
             raise self._too_large_error()
         content = result.get("content", []) if method == "tools/call" else []
         if not (isinstance(content, list) and all(isinstance(part, Mapping) for part in content)):
-            # Clients would reject it with an error that does not name the server.
-            raise ServerUnavailable(
-                f"{self.name} sent an answer that cannot be read: its content is no list of objects"
-            )
+            raise ServerUnavailable(f"{self.name} sent an answer that cannot be read: its content is not a list")
 
     def _too_large_error(self) -> ServerUnavailable:
-        limit = self.config.max_result_bytes
-        return ServerUnavailable(prompts.RESULT_TOO_LARGE.format(name=self.name, limit=limit))
+        return ServerUnavailable(prompts.RESULT_TOO_LARGE.format(name=self.name, limit=self.config.max_result_bytes))
 
     async def wait_connected(self, tolerated_failures: int = 0) -> UpstreamConnection:
         """Return the connection, waiting for it if the server is starting.
 
         Raises `ServerUnavailable` after more than `tolerated_failures` failed attempts in a row.
         """
-        # The failures of a stopped server are from an earlier run. A pause ends with this call. The loss of a
-        # connection counts as a failure only when the connection is closed.
+        # The failures of a stopped server are from an earlier run. A loss becomes a failure a bit later.
         is_lost = self.connection is None and self._was_connected and not self.is_stopped
         is_waiting = self.is_stopped or self._is_paused or is_lost
         allowed = max(self.failures, tolerated_failures, int(is_lost)) if is_waiting else tolerated_failures
-        seconds = self.config.connect_seconds
-        if self._is_paused or is_lost:
-            seconds = min(seconds, HASTENED_START_SECONDS)
+        limit = HASTENED_START_SECONDS if self._is_paused or is_lost else math.inf
         if self.connection is None:
             self._start_requested.set()
-        with anyio.move_on_after(seconds):
+        with anyio.move_on_after(min(self.config.connect_seconds, limit)):
             while self.connection is None and self.failures <= allowed:
                 await self._attempt_finished.wait()
         if self.connection is None:

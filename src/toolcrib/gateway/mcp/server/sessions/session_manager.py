@@ -90,13 +90,12 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
 
         async def send_after_delete(message: Message) -> None:
             # The client may use the session again as soon as it has the response.
-            if transport is not None and transport.is_terminated and message["type"] == "http.response.start":
+            is_first = message["type"] == "http.response.start"
+            if is_first and request.method == "DELETE" and transport is not None and transport.is_terminated:
                 await self._router.sessions.delete(id)
             await send(message)
 
-        await super()._handle_stateful_request(
-            scope, receive, send_after_delete if request.method == "DELETE" else send
-        )
+        await super()._handle_stateful_request(scope, receive, send_after_delete)
 
     async def _restore_session(self, id: str, scope: Scope) -> None:
         """Open a session that another replica, or this one before a restart, has stored."""
