@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.embedders.scripted import WordEmbedder
-from toolcrib.embedders.cache import CachedEmbedder, VectorStore, pack_vector, unpack_vector
+from toolcrib.embedders.cache import CachedEmbedder, VectorStore, pack_vector, unpack_vectors
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.vector_table import normalize_vectors
@@ -323,7 +323,7 @@ def test_processes_share_one_file(path: Path) -> None:
 @given(st.lists(st.floats(-(2.0**100), 2.0**100, width=32), min_size=1, max_size=50))
 def test_packing_keeps_the_direction_of_a_vector(numbers: list[float]) -> None:
     row = np.array(numbers, np.float32)
-    again = unpack_vector(pack_vector(row))
+    (again,) = unpack_vectors([pack_vector(row)])
     assert np.abs(again - row).max() <= np.abs(row).max() * 2**-11
     if np.abs(row).max() > 1e-20:
         assert normalize_vectors(row / np.abs(row).max()) @ normalize_vectors(again / np.abs(row).max()) > 0.99999

@@ -9,17 +9,23 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.gateway.serving import wait_until
 from tests.support.postgres import PostgresServer
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig
+from toolcrib.embedders.cache import CachedEmbedder, VectorStore, hash_text, pack_vector
 from toolcrib.embedders.user_cache import use_vector_cache
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import StoreUnavailable
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.hub.startup import VECTORS_SUFFIX, open_hub
+from toolcrib.search.dense.tool_text import build_tool_text
+from toolcrib.search.lexical.analysis import ToolAnalyzer
+from toolcrib.search.ranker import MIN_STORED_TOOLS
+from toolcrib.search.results import SearchResult
 from toolcrib.storage import open_store
 
 SERVER = ServerConfig("shop", command="shop")
@@ -142,6 +148,39 @@ def test_damaged_embedding_cache_is_rebuilt(tmp_path: Path, caplog: pytest.LogCa
     hub.engine.warm_up()
     assert hub.engine.search("reimburse the buyer").hits[0].tool.name == "refund"
     hub.close()
+
+
+def test_indexes_of_a_large_catalog_are_kept_across_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tools = [{**TOOLS[number % 2], "name": f"tool_{number}"} for number in range(MIN_STORED_TOOLS)]
+    hub = open_hub(_build_config(tmp_path))
+    hub.update_server(SERVER, build_manifest(SERVER, tools, {}))
+    texts = [build_tool_text(entry.tool) for entry in hub.directory]
+    rows = np.random.default_rng(1).standard_normal((len(texts), 384), np.float32)
+    keys = [hash_text(DEFAULT_ENCODER.version, "tool", text) for text in texts]
+    VectorStore(tmp_path / f"shop{VECTORS_SUFFIX}").put(dict(zip(keys, map(pack_vector, rows), strict=True)))
+    hub.close()
+
+    def search() -> list[SearchResult]:
+        with closing(open_hub(_build_config(tmp_path))) as hub:
+            found = [hub.engine.search("reimburse tool_7", mode=mode, limit=20) for mode in ("hybrid", "lexical")]
+        assert all(result.fully_encoded for result in found)
+        return found
+
+    expected = search()
+    files = [tmp_path / "shop.vectors.npz", tmp_path / "shop.words.npz"]
+    assert sorted(tmp_path.glob("*.npz")) == files
+    assert os.name == "nt" or [path.stat().st_mode & 0o777 for path in files] == [0o600, 0o600]
+
+    def read_again(*arguments: object) -> Any:
+        raise AssertionError("not read from the file")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(CachedEmbedder, "read_stored", read_again)
+        patch.setattr(ToolAnalyzer, "analyze_batches", read_again)
+        assert search() == expected
+    for path in files:
+        path.write_bytes(path.read_bytes()[:1_000])
+    assert search() == expected
 
 
 def test_store_in_memory_writes_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ while True:
     store.append_audit([AuditRow("call", at=float(number), tool=tool)] * 2)
     store.put_result(StoredResult(f"result {number}", "ann", tool, "text" * 2000, 1.0, 9e9), 10**9)
     store.add_calls({"calls": ToolUsageTotal(2, 0, float(number))})
-    store.add_stats({"written": 1})
+    store.add_calls({}, {"written": 1})
     print(number, flush=True)
 """
 

@@ -152,9 +152,9 @@ def test_calls_are_summed_by_tool(store: Store) -> None:
 
 
 def test_counters_add_up(store: Store) -> None:
-    store.add_stats({"searches": 2, "calls": 1})
-    store.add_stats({"searches": 3})
-    store.add_stats({})
+    store.add_calls({}, {"searches": 2, "calls": 1})
+    store.add_calls({}, {"searches": 3})
+    store.add_calls({}, {})
     assert store.get_stats() == {"calls": 1, "searches": 5}
 
 
@@ -165,12 +165,12 @@ def test_tables_are_bounded(store: Store, monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(40):
         store.add_calls({f"tool {number}": ToolUsageTotal(1, 0, float(number))})
         store.put_manifest(f"{number}", ServerManifest(f"{number}", "id", seen_at=float(number)))
-        store.add_stats({f"counter {number}": 1})
+        store.add_calls({}, {f"counter {number}": 1})
     assert 10 <= len(store.get_usage()) <= 16
     assert "tool 39" in store.get_usage()
     assert sorted(store.list_manifests()) == [str(number) for number in range(30, 40)]
     assert len(store.get_stats()) == 10
-    store.add_stats({"counter 3": 1})
+    store.add_calls({}, {"counter 3": 1})
     assert store.get_stats()["counter 3"] == 2
 
 

@@ -115,6 +115,13 @@ class Catalog:
         return np.array([self.tool_at(slot) is not None for slot in range(self._span)], np.bool_)
 
     @cached_property
+    def digests(self) -> NDArray[np.uint64]:
+        """A digest of the tool in each slot as two numbers, for caches; zeros for an empty slot."""
+        tools = map(self.tool_at, range(self._span))
+        packed = b"".join([bytes(16) if tool is None else tool.digest for tool in tools])
+        return np.frombuffer(packed, "<u8").astype(np.uint64, copy=False).reshape(-1, 2)
+
+    @cached_property
     def version(self) -> str:
         """A digest of the tools in order, equal for equal catalogs on every machine."""
         digest = hashlib.blake2b(digest_size=16)

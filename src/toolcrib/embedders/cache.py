@@ -175,7 +175,7 @@ class CachedEmbedder:
         if not packed:
             return None
         self._check_widths({_packed_width(vector) for vector in packed})
-        return _unpack_vectors(packed)
+        return unpack_vectors(packed)
 
     def score_service_names(self, text: str, names: Sequence[str]) -> Sequence[float]:
         """Return the underlying embedder's scores of the names in a query."""
@@ -204,7 +204,8 @@ class CachedEmbedder:
             vectors |= new
         self._cache_vectors(vectors)
         # New vectors are rounded like stored ones, so that a restart does not change any score.
-        return self._stack_rows([unpack_vector(vectors[key]) for key in keys])
+        self._check_widths(map(_packed_width, vectors.values()))
+        return unpack_vectors([vectors[key] for key in keys]) if keys else np.empty((0, 0), np.float32)
 
     def _look_up(self, keys: Iterable[bytes], store: VectorSource | None) -> dict[bytes, bytes]:
         """Return the intact vectors from memory and from the file."""
@@ -238,12 +239,6 @@ class CachedEmbedder:
             except InvalidCacheFile as error:
                 self._file_error = error
 
-    def _stack_rows(self, rows: list[Vectors]) -> Vectors:
-        if not rows:
-            return np.empty((0, 0), np.float32)
-        self._check_widths(map(len, rows))
-        return np.stack(rows)
-
     def _check_widths(self, widths: Iterable[int]) -> None:
         """Raise if a vector is not as wide as the others: it comes from another model."""
         widths = self._widths.union(widths)
@@ -263,15 +258,8 @@ def pack_vector(row: Vectors) -> bytes:
     return zlib.crc32(body).to_bytes(_CHECKSUM_BYTES, "little") + body
 
 
-def unpack_vector(vector: bytes) -> Vectors:
-    """Return the packed vector, rounded to 16-bit precision."""
-    scale = np.frombuffer(vector, "<f4", 1, _CHECKSUM_BYTES)
-    row = np.frombuffer(vector, "<f2", offset=_HEADER_BYTES)
-    return row.astype(np.float32) * scale.astype(np.float32)
-
-
-def _unpack_vectors(vectors: list[bytes]) -> Vectors:
-    """Return packed vectors of one width as rows."""
+def unpack_vectors(vectors: list[bytes]) -> Vectors:
+    """Return packed vectors of one width as rows, rounded to 16-bit precision."""
     parts = [("checksum", "<u4"), ("scale", "<f4"), ("row", "<f2", (_packed_width(vectors[0]),))]
     table = np.frombuffer(b"".join(vectors), parts)
     return table["row"].astype(np.float32) * table["scale"].astype(np.float32)[:, None]

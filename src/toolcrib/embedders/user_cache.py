@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolcrib.embedders.cache import VectorStore, hash_text, is_intact, pack_vector, unpack_vector
+from toolcrib.embedders.cache import VectorStore, hash_text, is_intact, pack_vector, unpack_vectors
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import InvalidCacheFile
 from toolcrib.search.dense.embedder import Vectors
@@ -46,7 +46,7 @@ class UserVectorCache:
         except InvalidCacheFile as error:
             self._disable(error)
             return {}
-        return {keys[key]: unpack_vector(packed) for key, packed in found.items() if is_intact(packed)}
+        return {keys[key]: unpack_vectors([packed])[0] for key, packed in found.items() if is_intact(packed)}
 
     def put_vectors(self, vectors: Mapping[str, Vectors]) -> None:
         """Store the vectors of texts."""

@@ -7,14 +7,16 @@ import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 DEFAULT_MODE: Final = 0o666
+# The bytes of a file, or a function that writes them.
+FileContent = bytes | Callable[[IO[bytes]], None]
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 
 
 def write_file_atomically(
-    path: Path, content: bytes, *, mode: int = DEFAULT_MODE, check: Callable[[], None] | None = None
+    path: Path, content: FileContent, *, mode: int = DEFAULT_MODE, check: Callable[[], None] | None = None
 ) -> None:
     """Replace a file in one step. Errors of the file system raise OSError.
 
@@ -25,7 +27,8 @@ def write_file_atomically(
     if path.exists() and not path.is_file():
         if check is not None:
             check()
-        path.write_bytes(content)
+        with path.open("wb") as file:
+            _write_content(file, content)
         return
     target = resolve_links(path)
     new = target.with_name(f".toolcrib-{secrets.token_hex(8)}.new")
@@ -41,7 +44,7 @@ def write_file_atomically(
             new.unlink()
 
 
-def create_file(path: Path, content: bytes, mode: int = DEFAULT_MODE) -> None:
+def create_file(path: Path, content: FileContent, mode: int = DEFAULT_MODE) -> None:
     """Write a new file to disk. Raises FileExistsError if it exists, OSError on other errors.
 
     If writing fails, the incomplete file is removed.
@@ -49,12 +52,19 @@ def create_file(path: Path, content: bytes, mode: int = DEFAULT_MODE) -> None:
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(content)
+            _write_content(file, content)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
         path.unlink(missing_ok=True)
         raise
+
+
+def _write_content(file: IO[bytes], content: FileContent) -> None:
+    if callable(content):
+        content(file)
+    else:
+        file.write(content)
 
 
 def resolve_links(path: Path) -> Path:

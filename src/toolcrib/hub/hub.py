@@ -78,6 +78,9 @@ def _pause_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            # Moves all objects to the oldest generation, so that they are not searched for cycles soon.
+            gc.freeze()
+            gc.unfreeze()
             gc.enable()
 
 
@@ -463,6 +466,8 @@ class Hub:
 def _update_catalog(catalog: Catalog, directory: ToolDirectory) -> Catalog:
     """Return the catalog of a directory, derived from a previous one so that only changes are indexed."""
     tools = {entry.name: entry.tool for entry in directory}
+    if not catalog.slot_count:
+        return Catalog(tools.values())
     removed = [tool.id for tool in catalog if tool.id not in tools]
     # A relisted tool is an equal object; indexing it again would be expensive.
     added = [tool for tool in tools.values() if catalog.get(tool.id) != tool]

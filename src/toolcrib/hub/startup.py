@@ -18,13 +18,14 @@ from toolcrib.embedders.fallback import FallbackRanker
 from toolcrib.embedders.openai import OpenAIEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import InvalidCacheFile, InvalidStore, StoreUnavailable
+from toolcrib.files.array_file import ArrayFile
 from toolcrib.files.store_url import is_postgres_url
 from toolcrib.hub.hub import Hub
 from toolcrib.safety.pinning import Pin
 from toolcrib.search.dense.index import DenseRanker
 from toolcrib.search.engine import RANKERS
 from toolcrib.search.hybrid.calibration import Calibration
-from toolcrib.search.hybrid.ranker import HybridRanker, build_hybrid_ranker
+from toolcrib.search.hybrid.ranker import HybridRanker, build_fast_ranker, build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import Ranker
 from toolcrib.storage import open_store
@@ -45,7 +46,7 @@ def open_hub(config: GatewayConfig, *, wait_seconds: float = 0) -> Hub:
     """
     url = resolve_store_url(config)
     store = _open_when_available(url, resolve_journal_folder(config), wait_seconds)
-    return Hub(config, store, _build_rankers(config.embedding, url, store))
+    return Hub(config, store, _build_rankers(config, url, store))
 
 
 def _open_when_available(url: str, journal_folder: Path | None, wait_seconds: float) -> Store:
@@ -103,33 +104,44 @@ class SharedVectors:
             _log.info("vectors cannot be stored: %s", error)
 
 
-def _build_rankers(embedding: EmbeddingConfig, url: str, store: Store) -> Mapping[str, Ranker]:
+def _build_rankers(config: GatewayConfig, url: str, store: Store) -> Mapping[str, Ranker]:
     """Return the rankers, with an embedding cache in PostgreSQL, or in a file next to a SQLite store.
 
-    A configured embedder replaces the default encoder, which stays as the fallback.
+    A configured embedder replaces the default encoder, which stays as the fallback. The indexes of a large
+    catalog are kept in files, so that the next start is fast.
     """
+    embedding = config.embedding
     store_path = sqlite_path(url)
     path = store_path.with_suffix(VECTORS_SUFFIX) if store_path else None
     source = SharedVectors(store) if is_postgres_url(url) else None
-    hybrid = RANKERS["hybrid"]
+    words = _open_index_file(config, "words", "")
+    hybrid = build_hybrid_ranker(DEFAULT_ENCODER, words=words)
     if path is not None or source is not None:
         try:
             encoder = CachedEmbedder(DEFAULT_ENCODER.uncached, DEFAULT_ENCODER.version, path, source=source)
-            hybrid = build_hybrid_ranker(encoder)
+            vectors = _open_index_file(config, "vectors", DEFAULT_ENCODER.version)
+            hybrid = build_hybrid_ranker(encoder, words=words, vectors=vectors)
         except InvalidCacheFile as error:
             _log.warning("the embedding cache is disabled: %s", error)
             path = None
+    first: Ranker = hybrid
     if embedding.url:
         embedder = CachedEmbedder(
             _build_embedder(embedding), _compute_embedder_identity(embedding), path, source=source
         )
-        primary = HybridRanker(
-            LexicalRanker(syntax="lenient"),
-            DenseRanker(embedder),
-            calibration=Calibration(threshold=embedding.threshold),
-        )
-        hybrid = FallbackRanker(primary, hybrid)
-    return {**RANKERS, "hybrid": hybrid}
+        primary = HybridRanker(hybrid.lexical, DenseRanker(embedder), calibration=Calibration(embedding.threshold))
+        first = FallbackRanker(primary, hybrid)
+    fast = build_fast_ranker(DEFAULT_ENCODER.static_embedder, words=words)
+    return {**RANKERS, "hybrid": first, "fast": fast, "lexical": LexicalRanker(store=words)}
+
+
+def _open_index_file(config: GatewayConfig, name: str, stamp: str) -> ArrayFile | None:
+    """Return the file of an index: next to a SQLite store, or in the folder of journals; None without either."""
+    path = sqlite_path(resolve_store_url(config))
+    folder = resolve_journal_folder(config)
+    if path is not None:
+        return ArrayFile(path.with_suffix(f".{name}.npz"), stamp)
+    return ArrayFile(folder / f"{name}.npz", stamp) if folder else None
 
 
 def _build_embedder(embedding: EmbeddingConfig) -> OpenAIEmbedder:

@@ -24,6 +24,11 @@ Scores = NDArray[np.floating[Any]]
 # A slot and its score.
 Candidate = tuple[int, float]
 
+# Indexes of smaller catalogs are not stored: building one takes less than reading a file is worth.
+MIN_STORED_TOOLS: Final = 1_000
+# A stored index in which more tools have changed is built again.
+MAX_CHANGES_OF_STORED: Final = 500
+
 # The score from which on a hit fits, for rankers without a calibration of their own.
 DEFAULT_THRESHOLD: Final = 0.25
 EMPTY_CATALOG: Final = Catalog()
@@ -147,6 +152,16 @@ class SimilarityIndex(Protocol):
         """Return the similarity of each of these tools to each other, as a square matrix."""
 
 
+class ArrayStore(Protocol):
+    """Keeps the arrays of one index between runs. An error of reading or writing is not raised."""
+
+    def read(self) -> Mapping[str, NDArray[Any]] | None:
+        """Return the arrays that were written last; None if there are none, or if they are damaged."""
+
+    def write(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Replace the arrays."""
+
+
 class Ranker(Protocol):
     """A way to rank tools."""
 
@@ -156,6 +171,22 @@ class Ranker(Protocol):
 
     def fit(self, catalog: Catalog) -> Index:
         """Return an index of a catalog."""
+
+
+def match_slots(catalog: Catalog, digests: NDArray[np.uint64]) -> tuple[Slots, list[int]]:
+    """Return the slot of each stored tool, given their `Catalog.digests`, and the slots of other tools.
+
+    The slot of a tool that the catalog does not have is -1.
+    """
+    current = catalog.digests
+    order = np.argsort(current[:, 0])
+    places = np.searchsorted(current[order, 0], digests[:, 0])
+    slots = np.append(order, -1)[places]
+    is_same = (current[slots] == digests).all(axis=1) & digests.any(axis=1) & (slots >= 0)
+    slots[~is_same] = -1
+    is_other = catalog.occupied_mask.copy()
+    is_other[slots[is_same]] = False
+    return slots, is_other.nonzero()[0].tolist()
 
 
 def warm_up_index(index: Index, max_tools: int) -> int:

@@ -255,10 +255,6 @@ class Store:
         """Return the usage totals by tool id."""
         return self._database.run(tool_usage.read_calls)
 
-    def add_stats(self, amounts: Mapping[str, int]) -> None:
-        """Add amounts to counters; a new counter starts at zero, and is ignored if there are too many."""
-        self.add_calls({}, amounts)
-
     def get_stats(self) -> dict[str, int]:
         """Return all counters by name."""
         return self._database.run(tool_usage.read_amounts)

@@ -82,7 +82,7 @@ def test_user_without_rights_is_reported_with_the_statement(postgres_url: str) -
         open_store(postgres_url.replace("postgres@", "powerless@"))
     execute(postgres_url, "CREATE SCHEMA toolcrib AUTHORIZATION powerless")
     with closing(open_store(postgres_url.replace("postgres@", "powerless@"))) as store:
-        store.add_stats({"searches": 1})
+        store.add_calls({}, {"searches": 1})
         assert store.get_stats() == {"searches": 1}
 
 
@@ -91,7 +91,7 @@ import sys
 from toolcrib.storage import open_store
 store = open_store(sys.argv[1])
 for number in range(20):
-    store.add_stats({"opened": 1})
+    store.add_calls({}, {"opened": 1})
 store.close()
 """
 
@@ -106,7 +106,7 @@ def test_replicas_can_start_at_the_same_time(postgres_url: str) -> None:
 
 def test_failed_migration_changes_nothing_and_a_later_one_keeps_the_data(postgres_url: str) -> None:
     with closing(open_store(postgres_url)) as store:
-        store.add_stats({"kept": 1})
+        store.add_calls({}, {"kept": 1})
     added = (*migrations.MIGRATIONS, ("ALTER TABLE counters ADD COLUMN note TEXT",))
     with closing(pool.PostgresPool(postgres_url).connect()) as connection:
         with pytest.raises(psycopg.errors.SyntaxError):
@@ -161,16 +161,16 @@ def test_store_works_after_a_restart_or_a_crash_of_the_server(
     postgres_server: PostgresServer, postgres_url: str
 ) -> None:
     with closing(open_store(postgres_url)) as store:
-        store.add_stats({"writes": 1})
+        store.add_calls({}, {"writes": 1})
         for end in (postgres_server.stop, postgres_server.kill):
             end()
             try:
                 for _ in range(3):
                     with pytest.raises(InvalidStore, match=r"cannot be reached|connection to PostgreSQL broke"):
-                        store.add_stats({"writes": 1})
+                        store.add_calls({}, {"writes": 1})
             finally:
                 postgres_server.start()
-            write_until_it_succeeds(store.add_stats, {"writes": 1})
+            write_until_it_succeeds(store.add_calls, {}, {"writes": 1})
         assert store.get_stats() == {"writes": 3}
 
 
@@ -241,9 +241,9 @@ def test_server_that_does_not_answer_is_given_up(
     monkeypatch.setattr(pool, "RESPONSE_SECONDS", 0.5)
     monkeypatch.setitem(pool.DEFAULT_PARAMETERS, "connect_timeout", 2)
     with closing(open_store(postgres_url)) as store:
-        store.add_stats({"writes": 1})
+        store.add_calls({}, {"writes": 1})
         with postgres_server.paused(), pytest.raises(StoreUnavailable):
-            store.add_stats({"writes": 1})
-        write_until_it_succeeds(store.add_stats, {"writes": 1})
+            store.add_calls({}, {"writes": 1})
+        write_until_it_succeeds(store.add_calls, {}, {"writes": 1})
         # The server may have got the first statements of the write that failed, but not its commit.
         assert store.get_stats() == {"writes": 2}

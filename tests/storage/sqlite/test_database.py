@@ -37,7 +37,7 @@ from toolcrib.storage.tool_usage import ToolUsageTotal
 store = open_store(f"sqlite:///{sys.argv[1]}")
 for number in range(100):
     store.add_calls({"shared": ToolUsageTotal(1, 0, 1.0, 1.0)})
-    store.add_stats({"searches": 1})
+    store.add_calls({}, {"searches": 1})
 store.close()
 """
 
@@ -140,7 +140,7 @@ _OPENER = """
 import sys
 from toolcrib.storage import open_store
 store = open_store(f"sqlite:///{sys.argv[1]}")
-store.add_stats({"opened": 1})
+store.add_calls({}, {"opened": 1})
 store.close()
 """
 
@@ -218,14 +218,14 @@ from toolcrib.storage import open_store
 from toolcrib.storage.manifests import ServerManifest
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 store = open_store(f"sqlite:///{sys.argv[1]}")
-store.add_stats({"before": 1})
+store.add_calls({}, {"before": 1})
 resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
 try:
     store.put_manifest("mail", ServerManifest("mail", "id", ({"name": "x" * 1_000_000},)))
 except InvalidStore as error:
     print(error)
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-store.add_stats({"after": 1})
+store.add_calls({}, {"after": 1})
 print(store.get_stats(), store.list_manifests())
 store.close()
 """
@@ -271,5 +271,5 @@ def test_locked_file_is_reported(path: str, monkeypatch: pytest.MonkeyPatch) -> 
     with closing(open_file(path)) as store, closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
         with pytest.raises(InvalidStore, match="another process has locked the file"):
-            store.add_stats({"searches": 1})
+            store.add_calls({}, {"searches": 1})
         assert store.get_stats() == {}

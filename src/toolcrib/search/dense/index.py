@@ -10,11 +10,11 @@ the embedder has stored the vectors of all tools in an earlier run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
-from typing import ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,15 @@ from toolcrib.search.dense.embedder import (
 from toolcrib.search.dense.tool_text import build_tool_text
 from toolcrib.search.dense.vector_table import VectorTable, compare_vectors, normalize_vectors, round_vectors
 from toolcrib.search.query.parser import ParsedQuery, Syntax
-from toolcrib.search.ranker import MatchReason, Ranking, top_slots
+from toolcrib.search.ranker import (
+    MAX_CHANGES_OF_STORED,
+    MIN_STORED_TOOLS,
+    ArrayStore,
+    MatchReason,
+    Ranking,
+    match_slots,
+    top_slots,
+)
 
 # Unrelated texts have about this similarity.
 MIN_SIMILARITY: Final = 0.1
@@ -53,10 +61,12 @@ class DenseRanker:
     syntax: ClassVar[Syntax] = "words"
 
     embedder: Embedder
+    # Where the vectors of a large catalog are kept between runs, all of this embedder. They must be known to it.
+    store: ArrayStore | None = field(default=None, compare=False)
 
     def fit(self, catalog: Catalog) -> DenseIndex:
         """Return an index of a catalog."""
-        return DenseIndex(self.embedder, Catalog(), _ToolVectors()).with_catalog(catalog)
+        return DenseIndex(self, Catalog(), _ToolVectors()).with_catalog(catalog)
 
 
 class _ToolVectors(NamedTuple):
@@ -84,8 +94,9 @@ class DenseIndex:
     they have. Exact vectors of further tools are added to `encoded`.
     """
 
-    def __init__(self, embedder: Embedder, catalog: Catalog, vectors: _ToolVectors) -> None:
-        self._embedder = embedder
+    def __init__(self, ranker: DenseRanker, catalog: Catalog, vectors: _ToolVectors) -> None:
+        self._ranker = ranker
+        self._embedder = ranker.embedder
         self._catalog = catalog
         self._vectors = vectors
         self._lock = Lock()
@@ -177,25 +188,24 @@ class DenseIndex:
         of a small one are, and those of a large one if they were before and few tools have changed.
         """
         changed = catalog.changed_slots(self._catalog)
+        is_small = len(catalog) <= MAX_ENCODED_ON_FIT
+        if changed is not None and is_small and self._vectors.encoded is not None:
+            # A catalog that has become small needs the exact vectors of all its tools.
+            return self._ranker.fit(catalog)
         vectors = _ToolVectors() if changed is None else self._vectors
         slots = list(range(catalog.slot_count) if changed is None else changed)
         tools = {slot: tool for slot in slots if (tool := catalog.tool_at(slot)) is not None}
-        is_small = len(catalog) <= MAX_ENCODED_ON_FIT
         was_warm = vectors.table is not None and vectors.encoded is None and len(self._catalog) > MAX_ENCODED_ON_FIT
-        if not isinstance(self._embedder, ProvisionalEmbedder):
-            updated = self._update_exact(vectors.table, slots, tools, catalog)
-        elif is_small and vectors.encoded is not None:
-            updated = self._finish_encoding(vectors, slots, catalog)
-        elif is_small or (was_warm and len(tools) <= MAX_ENCODED_ON_FIT):
+        is_exact = is_small or (was_warm and len(tools) <= MAX_ENCODED_ON_FIT)
+        if is_exact or not isinstance(self._embedder, ProvisionalEmbedder):
             updated = self._update_exact(vectors.table, slots, tools, catalog)
         else:
-            stored = None if changed is not None else self._read_stored(list(tools.values()))
+            stored = None if changed is not None else self._read_stored(catalog, tools)
             if stored is None:
                 updated = self._update_provisional(self._embedder, vectors, slots, catalog)
             else:
-                rows = dict(zip(tools, stored, strict=True))
-                updated = _ToolVectors(VectorTable.empty(stored.shape[1]).with_vectors(rows, catalog.slot_count))
-        return DenseIndex(self._embedder, catalog, updated)
+                updated = _ToolVectors(VectorTable.from_rows(stored))
+        return DenseIndex(self._ranker, catalog, updated)
 
     def _update_exact(
         self, table: VectorTable | None, slots: list[int], tools: dict[int, Tool], catalog: Catalog
@@ -207,18 +217,6 @@ class DenseIndex:
             rows.update(zip(tools, embedded, strict=True))
             table = table or VectorTable.empty(embedded.shape[1])
         return _ToolVectors(table and table.with_vectors(rows, catalog.slot_count))
-
-    def _finish_encoding(self, vectors: _ToolVectors, slots: list[int], catalog: Catalog) -> _ToolVectors:
-        """Return the exact vectors of a catalog that has become small."""
-        changed = set(slots)
-        encoded = {slot: row for slot, row in dict(vectors.encoded or {}).items() if slot not in changed}
-        occupied = catalog.occupied_mask.nonzero()[0].tolist()
-        missing = {slot: tool for slot in occupied if slot not in encoded and (tool := catalog.tool_at(slot))}
-        width = vectors.table.width if vectors.table else 0
-        known = VectorTable.empty(width).with_vectors(
-            {slot: row for slot, row in encoded.items() if catalog.tool_at(slot)}, catalog.slot_count
-        )
-        return self._update_exact(known, [], missing, catalog)
 
     def _update_provisional(
         self, embedder: ProvisionalEmbedder, vectors: _ToolVectors, slots: list[int], catalog: Catalog
@@ -278,13 +276,37 @@ class DenseIndex:
             check_width("tools", rows, table.width)
         return _prepare(_mix_examples(rows, counts))
 
-    def _read_stored(self, tools: list[Tool]) -> Vectors | None:
-        """Return the exact vectors of tools if the embedder has stored all of them, else None."""
+    def _read_stored(self, catalog: Catalog, tools: dict[int, Tool]) -> Vectors | None:
+        """Return the exact vector of every slot if those of all tools are stored, else None."""
         if not isinstance(self._embedder, StoringEmbedder) or not tools:
             return None
-        texts, counts = _build_texts(tools)
-        rows = call_embedder(self._embedder.read_stored, texts)
-        return None if rows is None else _prepare(_mix_examples(validate_vectors(rows, len(texts)), counts))
+        store = self._ranker.store if len(tools) >= MIN_STORED_TOOLS else None
+        arrays = store.read() if store else None
+        known, missing = (None, list(tools)) if arrays is None else _match_vectors(catalog, arrays)
+        if known is not None and not missing:
+            return known
+        texts, counts = _build_texts([tools[slot] for slot in missing])
+        found = call_embedder(self._embedder.read_stored, texts)
+        if found is None:
+            return None
+        read = _prepare(_mix_examples(validate_vectors(found, len(texts)), counts))
+        rows = np.zeros((catalog.slot_count, read.shape[1]), np.float32) if known is None else known
+        check_width("tools", read, rows.shape[1])
+        rows[missing] = read
+        if store and len(missing) > MAX_CHANGES_OF_STORED:
+            store.write({"digests": catalog.digests, "vectors": rows})
+        return rows
+
+
+def _match_vectors(catalog: Catalog, arrays: Mapping[str, NDArray[Any]]) -> tuple[Vectors, list[int]]:
+    """Return the stored vector of every slot, zeros if there is none, and the slots of tools without one."""
+    slots, missing = match_slots(catalog, arrays["digests"])
+    vectors: Vectors = arrays["vectors"]
+    if np.array_equal(slots, np.arange(catalog.slot_count)):
+        return vectors, []
+    rows = np.zeros((catalog.slot_count, vectors.shape[1]), np.float32)
+    rows[slots[slots >= 0]] = vectors[slots >= 0]
+    return rows, missing
 
 
 def _build_texts(tools: list[Tool]) -> tuple[list[str], list[int]]:

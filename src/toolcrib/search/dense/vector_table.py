@@ -38,6 +38,12 @@ class VectorTable:
         """Return a table without slots."""
         return cls((), 0, width)
 
+    @classmethod
+    def from_rows(cls, rows: Vectors) -> VectorTable:
+        """Return a table of a row of unit length or of zeros for every slot. The rows are shared, not copied."""
+        blocks = tuple(rows[begin : begin + BLOCK_SLOTS] for begin in range(0, len(rows), BLOCK_SLOTS))
+        return cls(blocks, *rows.shape)
+
     def with_vectors(self, vectors: Mapping[int, Vectors | None], span: int) -> VectorTable:
         """Return a table of `span` slots with these vectors of unit length; None empties a slot."""
         # An earlier catalog may have fewer slots.

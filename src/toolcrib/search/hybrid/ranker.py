@@ -35,7 +35,7 @@ from toolcrib.search.hybrid.fusion import (
 from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker, SlotScores
 from toolcrib.search.lexical.spelling import MISSPELLABLE, correct_spelling
 from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
-from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots, top_slots
+from toolcrib.search.ranker import ArrayStore, MatchReason, Note, Ranking, Scores, Slots, top_slots
 
 # A name with a higher probability is that of a service.
 _LIKELY: Final = 0.5
@@ -60,15 +60,20 @@ class HybridRanker:
         return HybridIndex(self, catalog, self.lexical.fit(catalog), self.dense.fit(catalog))
 
 
-def build_hybrid_ranker(encoder: Embedder) -> HybridRanker:
-    """Return the ranker of mode `hybrid`, given the shipped encoder or a cache around it."""
-    lexical = LexicalRanker(syntax="lenient")
-    return HybridRanker(lexical, DenseRanker(encoder), calibration=ENCODER_CALIBRATION)
+def build_hybrid_ranker(
+    encoder: Embedder, *, words: ArrayStore | None = None, vectors: ArrayStore | None = None
+) -> HybridRanker:
+    """Return the ranker of mode `hybrid`, given the shipped encoder or a cache around it.
+
+    `words` and `vectors` keep the two indexes of a large catalog between runs.
+    """
+    lexical = LexicalRanker(syntax="lenient", store=words)
+    return HybridRanker(lexical, DenseRanker(encoder, vectors), calibration=ENCODER_CALIBRATION)
 
 
-def build_fast_ranker(encoder: Embedder) -> HybridRanker:
+def build_fast_ranker(encoder: Embedder, *, words: ArrayStore | None = None) -> HybridRanker:
     """Return the ranker of mode `fast`, given the shipped static encoder."""
-    lexical = LexicalRanker(syntax="lenient")
+    lexical = LexicalRanker(syntax="lenient", store=words)
     return HybridRanker(lexical, DenseRanker(encoder), STATIC_WEIGHTS, STATIC_CALIBRATION)
 
 

@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -97,6 +97,31 @@ class Postings:
     def fit(cls, batches: Iterable[AnalyzedTools], *, span: int, count: int) -> Postings:
         """Return postings of the `count` tools in `span` slots, in batches of consecutive slots."""
         return cls(span, count, _build_base(list(batches)))
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], new_slots: Slots, *, span: int, count: int) -> Postings:
+        """Return what `to_arrays` returned, with its tools in ascending new slots; a tool with -1 is left out."""
+        kept = new_slots >= 0
+        old_lengths: _Lengths = arrays["lengths"]
+        lengths = np.zeros((span, old_lengths.shape[1]), np.uint16)
+        lengths[new_slots[kept]] = old_lengths[kept]
+        slots = new_slots.astype(np.int32)[arrays["slots"]]
+        is_kept = slots >= 0
+        base = _BasePostings(
+            _starts(is_kept)[arrays["starts"]].data,
+            slots[is_kept],
+            arrays["impacts"][is_kept],
+            _starts(lengths.sum(axis=1, dtype=np.int64)),
+            arrays["tokens"][np.repeat(kept, old_lengths.sum(axis=1, dtype=np.int64))],
+            lengths,
+        )
+        return cls(span, count, base)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the postings as they were fitted, without later changes."""
+        base = self._base
+        postings = {"starts": np.asarray(base.starts), "slots": base.slots, "impacts": base.impacts}
+        return {**postings, "tokens": base.tokens, "lengths": base.lengths}
 
     def has_term(self, term: int) -> bool:
         """Return whether any tool contains a term."""
@@ -219,7 +244,7 @@ def _gather_terms(
     return [tokens], [places]
 
 
-def _starts(counts: NDArray[np.int64]) -> _Starts:
+def _starts(counts: NDArray[np.int64] | NDArray[np.bool_]) -> _Starts:
     return np.concatenate((np.zeros(1, np.int64), np.cumsum(counts, dtype=np.int64)))
 
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,17 @@ from toolcrib.search.lexical.vocabulary import Vocabulary
 from toolcrib.search.query import expression
 from toolcrib.search.query.expression import Boost, Not, Or, PhraseNode, QueryNode, WordNode
 from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
-from toolcrib.search.ranker import MatchReason, Note, Ranking, Scores, Slots
+from toolcrib.search.ranker import (
+    MAX_CHANGES_OF_STORED,
+    MIN_STORED_TOOLS,
+    ArrayStore,
+    MatchReason,
+    Note,
+    Ranking,
+    Scores,
+    Slots,
+    match_slots,
+)
 
 # Keyword scores hardly tell what fits: half of all answerable requests in other words than the tool's are
 # below 0.25. Below this score almost no word of the request occurs.
@@ -65,9 +75,34 @@ class LexicalRanker:
     syntax: Syntax = "strict"
     field_config: FieldConfig = TOOL_FIELDS
     k1: float = K1
+    # Where the index of a large catalog is kept between runs. The fields and `k1` must be the same in each.
+    store: ArrayStore | None = dataclasses.field(default=None, compare=False)
 
     def fit(self, catalog: Catalog) -> LexicalIndex:
         """Return an index of a catalog."""
+        if self.store is None or len(catalog) < MIN_STORED_TOOLS:
+            return self._build(catalog)
+        restored = self._restore(catalog, self.store)
+        if restored is not None:
+            return restored
+        index = self._build(catalog)
+        self.store.write({"digests": catalog.digests, **index.to_arrays()})
+        return index
+
+    def _restore(self, catalog: Catalog, store: ArrayStore) -> LexicalIndex | None:
+        """Return an index from the stored one of a similar catalog; None if there is none."""
+        arrays = store.read()
+        if arrays is None:
+            return None
+        slots, changed = match_slots(catalog, arrays["digests"])
+        if len(changed) > MAX_CHANGES_OF_STORED or (np.diff(slots[slots >= 0]) < 0).any():
+            return None
+        vocabulary = Vocabulary.decode(arrays["terms"])
+        postings = Postings.from_arrays(arrays, slots, span=catalog.slot_count, count=len(catalog))
+        analyzer = TermAnalyzer(self.field_config, vocabulary, postings)
+        return LexicalIndex(self, catalog, postings, analyzer, len(vocabulary)).with_changes(catalog, changed)
+
+    def _build(self, catalog: Catalog) -> LexicalIndex:
         vocabulary = Vocabulary()
         tools = map(catalog.tool_at, range(catalog.slot_count))
         batches = self.build_analyzer(vocabulary).analyze_batches(tools)
@@ -213,6 +248,15 @@ class LexicalIndex:
         vocabulary = self._analyzer.vocabulary
         if slots is None or len(vocabulary) > 2 * self._fitted_terms + _MAX_STALE_TERMS:
             return self._ranker.fit(catalog)
+        return self.with_changes(catalog, slots)
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """Return the index as it was fitted, as arrays."""
+        return {"terms": self._analyzer.vocabulary.encode(), **self._postings.to_arrays()}
+
+    def with_changes(self, catalog: Catalog, slots: list[int]) -> LexicalIndex:
+        """Return an index of a later catalog that differs in these slots."""
+        vocabulary = self._analyzer.vocabulary
         tools = list(map(catalog.tool_at, slots))
         analyzed = self._ranker.build_analyzer(vocabulary).analyze(tools)
         changes = {

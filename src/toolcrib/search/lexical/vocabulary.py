@@ -21,14 +21,24 @@ _SEPARATOR: Final = "\n"
 class Vocabulary:
     """Numbers for terms. It only grows, so all successors of a catalog can share it."""
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._next = itertools.count()
-        self._terms: list[str] = []
+    def __init__(self, terms: Iterable[str] = ()) -> None:
+        self._terms: list[str] = list(terms)
+        self._numbers = {term: number for number, term in enumerate(self._terms)}
+        self._next = itertools.count(len(self._terms))
         self._sorted = _SortedTerms.build(())
 
     def __len__(self) -> int:
         return len(self._numbers)
+
+    @classmethod
+    def decode(cls, encoded: NDArray[np.uint8]) -> Vocabulary:
+        """Return the vocabulary that `encode` returned."""
+        text = encoded.tobytes().decode("utf-8", "surrogatepass")
+        return cls(text.split(_SEPARATOR) if text else ())
+
+    def encode(self) -> NDArray[np.uint8]:
+        """Return the terms in the order of their numbers, as bytes."""
+        return np.frombuffer(_SEPARATOR.join(self._numbers).encode("utf-8", "surrogatepass"), np.uint8)
 
     def get(self, term: str) -> int | None:
         """Return the number of a term, if it has one."""
