@@ -11,7 +11,8 @@ from click.testing import CliRunner
 
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.cli.main import toolcrib as toolcrib_command
-from toolcrib.embedders.user_cache import UserVectorCache, find_cache_folder, use_vector_cache
+from toolcrib.embedders.cache import CachedEmbedder, VectorStore, hash_text
+from toolcrib.embedders.user_cache import find_cache_folder, use_vector_cache
 from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
 
 TEXTS = ["mail send: Send an email", "files resize: Make a picture smaller"]
@@ -32,12 +33,21 @@ def empty_memory() -> Iterator[None]:
     DEFAULT_ENCODER.clear_cache()
 
 
+def list_stored(folder: Path, texts: list[str]) -> list[str]:
+    """Return the texts whose vectors are in the file of a cache folder."""
+    keys = {hash_text(DEFAULT_ENCODER.version, "tool", text): text for text in texts}
+    stored = VectorStore(folder / "vectors.db").get(list(keys))
+    return [text for key, text in keys.items() if key in stored]
+
+
 def test_second_process_reads_the_vectors_of_the_first(tmp_path: Path) -> None:
     with use_vector_cache(tmp_path):
         first = DEFAULT_ENCODER.embed_tools(TEXTS)
-    stored = UserVectorCache(tmp_path / "vectors.db", DEFAULT_ENCODER.version).get_vectors([*TEXTS, "other"])
-    assert list(stored) == TEXTS
-    assert np.allclose(np.stack(list(stored.values())), first, atol=1e-3)
+    assert list_stored(tmp_path, [*TEXTS, "other"]) == TEXTS
+    stored = CachedEmbedder(DEFAULT_ENCODER.uncached, DEFAULT_ENCODER.version, tmp_path / "vectors.db")
+    found = stored.read_stored(TEXTS)
+    assert found is not None
+    assert np.array_equal(found, first)
 
 
 def test_results_do_not_depend_on_the_cache(tmp_path: Path) -> None:
@@ -56,17 +66,18 @@ def test_results_do_not_depend_on_the_cache(tmp_path: Path) -> None:
 
 
 def test_vectors_of_another_encoder_version_are_not_used(tmp_path: Path) -> None:
-    cache = UserVectorCache(tmp_path / "vectors.db", "old")
-    cache.put_vectors({TEXTS[0]: np.ones(4, np.float32)})
-    assert UserVectorCache(tmp_path / "vectors.db", "new").get_vectors(TEXTS) == {}
+    CachedEmbedder(DEFAULT_ENCODER.uncached, "old", tmp_path / "vectors.db").embed_tools(TEXTS)
+    assert list_stored(tmp_path, TEXTS) == []
+    with use_vector_cache(tmp_path):
+        DEFAULT_ENCODER.embed_tools(TEXTS)
+    assert list_stored(tmp_path, TEXTS) == TEXTS
 
 
 def test_processes_can_share_the_file(tmp_path: Path) -> None:
     processes = [subprocess.Popen([sys.executable, "-c", SCRIPT, str(tmp_path), str(n)]) for n in range(2)]
     assert [process.wait(timeout=120) for process in processes] == [0, 0]
     texts = [f"tool {n} {number}" for n in range(2) for number in range(5)] + [f"shared {n}" for n in range(5)]
-    stored = UserVectorCache(tmp_path / "vectors.db", DEFAULT_ENCODER.version).get_vectors(texts)
-    assert set(stored) == set(texts)
+    assert list_stored(tmp_path, texts) == texts
 
 
 def test_damaged_file_disables_the_cache_and_nothing_else(tmp_path: Path) -> None:
@@ -78,12 +89,11 @@ def test_damaged_file_disables_the_cache_and_nothing_else(tmp_path: Path) -> Non
 
 
 def test_file_that_is_damaged_later_disables_the_cache(tmp_path: Path) -> None:
-    path = tmp_path / "vectors.db"
-    cache = UserVectorCache(path, "v")
-    path.write_bytes(b"this is not a database" * 100)
-    assert cache.get_vectors(TEXTS) == {}
-    cache.put_vectors({TEXTS[0]: np.ones(4, np.float32)})
-    assert cache.get_vectors(TEXTS) == {}
+    with use_vector_cache(tmp_path):
+        expected = DEFAULT_ENCODER.embed_tools(TEXTS)
+        DEFAULT_ENCODER.clear_cache()
+        (tmp_path / "vectors.db").write_bytes(b"this is not a database" * 100)
+        assert (DEFAULT_ENCODER.embed_tools(TEXTS) == expected).all()
 
 
 def test_folder_that_cannot_be_created_disables_the_cache(tmp_path: Path) -> None:
@@ -126,5 +136,4 @@ def test_commands_that_search_use_the_cache_folder(tmp_path: Path, monkeypatch: 
     result = CliRunner().invoke(toolcrib_command, ["search", "write to my boss", "--catalog", str(file)])
     assert result.exit_code == 0, result.output
     assert DEFAULT_ENCODER.vector_cache is None
-    cache = UserVectorCache(tmp_path / "cache" / "vectors.db", DEFAULT_ENCODER.version)
-    assert list(cache.get_vectors(["send: Send an email"])) == ["send: Send an email"]
+    assert list_stored(tmp_path / "cache", ["send: Send an email"]) == ["send: Send an email"]

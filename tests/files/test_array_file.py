@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from toolcrib.files.array_file import ArrayFile
 
-ARRAYS = {"numbers": np.arange(1_000, dtype=np.int32), "rows": np.ones((5, 3), np.float32), "none": np.empty(0)}
+ARRAYS: dict[str, NDArray[Any]] = {
+    "numbers": np.arange(1_000, dtype=np.int32),
+    "rows": np.ones((5, 3), np.float32),
+    "none": np.empty(0),
+}
 
 
 def test_arrays_are_read_as_they_were_written(tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from toolcrib.embedders.cache import VectorStore, hash_text, is_intact, pack_vector, unpack_vectors
+from toolcrib.embedders.cache import CachedEmbedder, VectorStore
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import InvalidCacheFile
 from toolcrib.search.dense.embedder import Vectors
@@ -23,44 +23,6 @@ _FOLDER: Final = "toolcrib"
 _FILE: Final = "vectors.db"
 
 _log = logging.getLogger(__name__)
-
-
-class UserVectorCache:
-    """Keeps tool vectors of one encoder version in a file that processes can share.
-
-    A vector from the file equals a new one. The first failure, such as a full disk, disables the cache.
-    """
-
-    def __init__(self, path: Path, version: str) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._store: VectorStore | None = VectorStore(path, MAX_USER_VECTORS)
-        self._version = version
-
-    def get_vectors(self, texts: Sequence[str]) -> dict[str, Vectors]:
-        """Return the vectors of those texts that the file has."""
-        if self._store is None or not texts:
-            return {}
-        keys = {hash_text(self._version, "tool", text): text for text in texts}
-        try:
-            found = self._store.get(list(keys))
-        except InvalidCacheFile as error:
-            self._disable(error)
-            return {}
-        return {keys[key]: unpack_vectors([packed])[0] for key, packed in found.items() if is_intact(packed)}
-
-    def put_vectors(self, vectors: Mapping[str, Vectors]) -> None:
-        """Store the vectors of texts."""
-        if self._store is None or not vectors:
-            return
-        packed = {hash_text(self._version, "tool", text): pack_vector(vector) for text, vector in vectors.items()}
-        try:
-            self._store.put(packed)
-        except InvalidCacheFile as error:
-            self._disable(error)
-
-    def _disable(self, error: InvalidCacheFile) -> None:
-        self._store = None
-        _log.warning("vectors are not cached: %s", error)
 
 
 def find_cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path | None:
@@ -104,9 +66,12 @@ def use_vector_cache(folder: str | os.PathLike[str] | None = None) -> Iterator[N
         DEFAULT_ENCODER.vector_cache = previous
 
 
-def _open_cache(path: Path) -> UserVectorCache | None:
+def _open_cache(path: Path) -> Callable[[Sequence[str]], Vectors] | None:
     try:
-        return UserVectorCache(path, DEFAULT_ENCODER.version)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store = VectorStore(path, MAX_USER_VECTORS)
+        # The encoder keeps the vectors in memory.
+        return CachedEmbedder(DEFAULT_ENCODER.uncached, DEFAULT_ENCODER.version, source=store, capacity=1).embed_tools
     except (InvalidCacheFile, OSError) as error:
         _log.info("vectors are not cached: %s", error)
         return None

@@ -6,11 +6,11 @@ import hashlib
 import math
 import mmap
 from ast import literal_eval
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from importlib import import_module
 from importlib.resources import files
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 from zipfile import ZipFile
 
 import numpy as np
@@ -179,24 +179,14 @@ def build_encoder(tokenizer: WordPieceTokenizer, weights: Mapping[str, Any]) -> 
     return encoder
 
 
-class TextVectorCache(Protocol):
-    """Keeps the vectors of texts longer than the process, or for other processes."""
-
-    def get_vectors(self, texts: Sequence[str]) -> Mapping[str, Array]:
-        """Return the vectors of those texts that the cache has."""
-
-    def put_vectors(self, vectors: Mapping[str, Array]) -> None:
-        """Add the vectors of texts. It does not raise if they cannot be stored."""
-
-
 class DefaultEncoder:
     """Embedder with a transformer for exact vectors and a static encoder for provisional ones.
 
-    `vector_cache` is asked before a tool is encoded. It is None unless a program sets it.
+    `vector_cache` is called in place of `encode_tools` if a program sets it.
     """
 
     def __init__(self) -> None:
-        self.vector_cache: TextVectorCache | None = None
+        self.vector_cache: Callable[[Sequence[str]], Array] | None = None
         self._tool_vectors: dict[str, Array] = {}
         self._query_vectors: dict[tuple[str, ...], Array] = {}
         self._probe_outputs: dict[str, Array] = {}
@@ -230,23 +220,13 @@ class DefaultEncoder:
         # Another thread may replace the cache; this reference stays valid.
         cache = self._tool_vectors
         missing = [text for text in dict.fromkeys(texts) if text not in cache]
-        new = self._read_or_encode(missing) if missing else {}
+        encode = self.vector_cache or self.encode_tools
+        new = dict(zip(missing, encode(missing), strict=True)) if missing else {}
         vectors = np.array([new[text] if text in new else cache[text] for text in texts])
         if len(cache) + len(new) > MAX_CACHED_TOOLS:
             cache = self._tool_vectors = {}
         cache.update(new)
         return vectors
-
-    def _read_or_encode(self, texts: list[str]) -> dict[str, Array]:
-        """Return the vectors of texts from the vector cache; encode and add those that it does not have."""
-        stored = self.vector_cache.get_vectors(texts) if self.vector_cache is not None else {}
-        missing = [text for text in texts if text not in stored]
-        if not missing:
-            return dict(stored)
-        new = dict(zip(missing, self.encode_tools(missing), strict=True))
-        if self.vector_cache is not None:
-            self.vector_cache.put_vectors(new)
-        return {**stored, **new}
 
     def encode_tools(self, texts: Sequence[str]) -> Array:
         """Return one vector per tool text, without any cache."""

@@ -28,7 +28,7 @@ def write_file_atomically(
         if check is not None:
             check()
         with path.open("wb") as file:
-            _write_content(file, content)
+            file.write(content) if isinstance(content, bytes) else content(file)
         return
     target = resolve_links(path)
     new = target.with_name(f".toolcrib-{secrets.token_hex(8)}.new")
@@ -52,19 +52,12 @@ def create_file(path: Path, content: FileContent, mode: int = DEFAULT_MODE) -> N
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _BINARY, mode)
     try:
         with os.fdopen(handle, "wb") as file:
-            _write_content(file, content)
+            file.write(content) if isinstance(content, bytes) else content(file)
             file.flush()
             os.fsync(file.fileno())
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-def _write_content(file: IO[bytes], content: FileContent) -> None:
-    if callable(content):
-        content(file)
-    else:
-        file.write(content)
 
 
 def resolve_links(path: Path) -> Path:

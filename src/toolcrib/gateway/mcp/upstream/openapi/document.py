@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import http.client
 import ipaddress
 import json
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from urllib.parse import unquote, urljoin, urlsplit
 
 from toolcrib.errors import InvalidConfig
+from toolcrib.files.remote_file import fetch_remote_file
 from toolcrib.files.yaml_text import parse_yaml
 
 MAX_DOCUMENT_BYTES: Final = 20 * 1024 * 1024
@@ -75,7 +73,7 @@ class OpenApiDocument:
 def load_document(source: str, timeout_seconds: float = 30.0, *, uses_proxy: bool = True) -> OpenApiDocument:
     """Return the document in a file or at a URL; raise `InvalidConfig` if it can't be used."""
     if is_remote(source):
-        content = _fetch_document(source, MAX_DOCUMENT_BYTES, timeout_seconds, uses_proxy=uses_proxy)
+        content = fetch_remote_file(source, MAX_DOCUMENT_BYTES, timeout_seconds, uses_proxy=uses_proxy)
     else:
         content = _read_file(source)
     return parse_document(source, content)
@@ -184,28 +182,3 @@ def _split_origin(url: str) -> tuple[str, str, int | None]:
     parts = urlsplit(url)
     default = {"http": 80, "https": 443}.get(parts.scheme)
     return parts.scheme, parts.hostname or "", parts.port or default
-
-
-def _fetch_document(url: str, max_bytes: int, timeout_seconds: float, *, uses_proxy: bool = True) -> bytes:
-    """Return the content at a URL that the user has chosen; raise `InvalidConfig` if it can't be read, is too large or redirects."""
-    request = urllib.request.Request(url, headers={"Accept": "application/json, application/yaml;q=0.9, */*;q=0.1"})
-    opener = urllib.request.build_opener(_NoRedirects, *[urllib.request.ProxyHandler({})] * (not uses_proxy))
-    try:
-        with opener.open(request, timeout=timeout_seconds) as response:
-            content: bytes = response.read(max_bytes + 1)
-    except urllib.error.HTTPError as error:
-        error.close()
-        raise InvalidConfig(f"{url} returned HTTP {error.code}; check the address") from None
-    except (OSError, ValueError, http.client.HTTPException) as error:
-        raise InvalidConfig(f"{url}: cannot be read: {getattr(error, 'reason', error)}") from None
-    if len(content) > max_bytes:
-        raise InvalidConfig(f"{url}: is larger than {max_bytes // 1024**2} MiB")
-    return content
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: the user has chosen this address and no other."""
-
-    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> NoReturn:
-        fp.close()
-        raise InvalidConfig(f"{req.full_url} redirects to {newurl}; pass that address if you trust it")
