@@ -124,10 +124,8 @@ class Catalog:
     @cached_property
     def version(self) -> str:
         """A digest of the tools in order, equal for equal catalogs on every machine."""
-        digest = hashlib.blake2b(digest_size=16)
-        for tool in self:
-            digest.update(tool.fingerprint.encode())
-        return digest.hexdigest()
+        digests = self.digests[self.occupied_mask].astype("<u8")
+        return hashlib.blake2b(digests.tobytes(), digest_size=16).hexdigest()
 
     def with_tools(self, tools: ToolSource) -> Catalog:
         """Return a catalog with these tools added. A tool with a known id replaces the old one."""

@@ -85,13 +85,6 @@ def render_signature(name: str, schema: _Schema) -> str:
     return f"{name}({', '.join(shown)})"
 
 
-def render_type(schema: object, root: _Schema | None = None) -> str:
-    """Return a short name of a schema's type, such as `string`, `integer[]` or `a | b`."""
-    if not isinstance(schema, dict):
-        return "any"
-    return _SchemaReader(schema if root is None else root).type_name(schema, 0)
-
-
 class _SchemaReader:
     """Reads one schema, within a limited number of steps."""
 

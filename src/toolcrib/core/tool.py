@@ -190,7 +190,7 @@ class Tool:
 
     @property
     def digest(self) -> bytes:
-        """A digest of all fields for caches. It is faster than `fingerprint`, and other versions may compute another."""
+        """A digest of all fields, faster to compute than `fingerprint`. Another version may compute another one."""
         texts = (*_texts(self), *_json_texts(self), *self.tags)
         content = f"{[*map(len, texts)]}{''.join(texts)}".encode("utf-8", "surrogatepass")
         return hashlib.blake2b(content, digest_size=16).digest()

@@ -11,7 +11,6 @@ from typing import IO, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolcrib import __version__
 from toolcrib.files.atomic_write import write_file_atomically
 
 _STAMP: Final = "stamp"
@@ -21,13 +20,13 @@ _log = logging.getLogger(__name__)
 class ArrayFile:
     """Named arrays in one file that only its owner can read.
 
-    The file can be deleted at any time. One that is damaged, that another version of Toolcrib has written or
-    that has another `stamp` is not used, and the next `write` replaces it.
+    The file can be deleted at any time. One that is damaged or has another `stamp`, which names what the arrays
+    depend on, is not used, and the next `write` replaces it.
     """
 
     def __init__(self, path: Path, stamp: str) -> None:
         self._path = path
-        self._stamp = np.frombuffer(f"{__version__} {stamp}".encode(), np.uint8)
+        self._stamp = np.frombuffer(stamp.encode(), np.uint8)
 
     def read(self) -> dict[str, NDArray[Any]] | None:
         """Return the arrays, whose checksums are verified; None if the file does not exist or can't be used."""

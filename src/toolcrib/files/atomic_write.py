@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import IO, Final
 
 DEFAULT_MODE: Final = 0o666
-# The bytes of a file, or a function that writes them.
 FileContent = bytes | Callable[[IO[bytes]], None]
 _BINARY: Final[int] = getattr(os, "O_BINARY", 0)
 
@@ -20,7 +19,7 @@ def write_file_atomically(
 ) -> None:
     """Replace a file in one step. Errors of the file system raise OSError.
 
-    Symbolic links are followed. An existing file keeps its permissions; a new one gets `mode`
+    `content` is the bytes, or a function that writes them. Symbolic links are followed. An existing file keeps its permissions; a new one gets `mode`
     minus the umask. `check` is called last and may raise to cancel the write. Pipes and devices are
     written to directly.
     """

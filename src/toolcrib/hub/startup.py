@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from toolcrib import __version__
 from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
 from toolcrib.config.store_paths import resolve_journal_folder, resolve_store_url, sqlite_path
 from toolcrib.embedders.cache import CachedEmbedder
@@ -114,12 +115,12 @@ def _build_rankers(config: GatewayConfig, url: str, store: Store) -> Mapping[str
     store_path = sqlite_path(url)
     path = store_path.with_suffix(VECTORS_SUFFIX) if store_path else None
     source = SharedVectors(store) if is_postgres_url(url) else None
-    words = _open_index_file(config, "words", "")
+    words = _open_index_file(config, "words", __version__)
     hybrid = build_hybrid_ranker(DEFAULT_ENCODER, words=words)
     if path is not None or source is not None:
         try:
             encoder = CachedEmbedder(DEFAULT_ENCODER.uncached, DEFAULT_ENCODER.version, path, source=source)
-            vectors = _open_index_file(config, "vectors", DEFAULT_ENCODER.version)
+            vectors = _open_index_file(config, "vectors", f"{__version__} {DEFAULT_ENCODER.version}")
             hybrid = build_hybrid_ranker(encoder, words=words, vectors=vectors)
         except InvalidCacheFile as error:
             _log.warning("the embedding cache is disabled: %s", error)

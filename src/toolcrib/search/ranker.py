@@ -24,9 +24,8 @@ Scores = NDArray[np.floating[Any]]
 # A slot and its score.
 Candidate = tuple[int, float]
 
-# Indexes of smaller catalogs are not stored: building one takes less than reading a file is worth.
+# An index of fewer tools is built fast enough without a file, and one with more changes is built again.
 MIN_STORED_TOOLS: Final = 1_000
-# A stored index in which more tools have changed is built again.
 MAX_CHANGES_OF_STORED: Final = 500
 
 # The score from which on a hit fits, for rankers without a calibration of their own.

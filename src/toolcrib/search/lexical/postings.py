@@ -119,9 +119,8 @@ class Postings:
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
         """Return the postings as they were fitted, without later changes."""
-        base = self._base
-        postings = {"starts": np.asarray(base.starts), "slots": base.slots, "impacts": base.impacts}
-        return {**postings, "tokens": base.tokens, "lengths": base.lengths}
+        names = ("starts", "slots", "impacts", "tokens", "lengths")
+        return {name: np.asarray(getattr(self._base, name)) for name in names}
 
     def has_term(self, term: int) -> bool:
         """Return whether any tool contains a term."""

@@ -24,7 +24,7 @@ from toolcrib.search.lexical.postings import EMPTY_POSTING, Posting, Postings, s
 from toolcrib.search.lexical.terms import MAX_CORRECTED_WORDS, QueryTerm, TermAnalyzer, TermKey, TermSequence
 from toolcrib.search.lexical.vocabulary import Vocabulary
 from toolcrib.search.query import expression
-from toolcrib.search.query.expression import Boost, Not, Or, PhraseNode, QueryNode, WordNode
+from toolcrib.search.query.expression import Not, Or, PhraseNode, QueryNode, WordNode
 from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
 from toolcrib.search.ranker import (
     MAX_CHANGES_OF_STORED,
@@ -80,13 +80,13 @@ class LexicalRanker:
 
     def fit(self, catalog: Catalog) -> LexicalIndex:
         """Return an index of a catalog."""
-        if self.store is None or len(catalog) < MIN_STORED_TOOLS:
+        store = self.store if len(catalog) >= MIN_STORED_TOOLS else None
+        if store is None:
             return self._build(catalog)
-        restored = self._restore(catalog, self.store)
-        if restored is not None:
-            return restored
-        index = self._build(catalog)
-        self.store.write({"digests": catalog.digests, **index.to_arrays()})
+        index = self._restore(catalog, store)
+        if index is None:
+            index = self._build(catalog)
+            store.write({"digests": catalog.digests, **index.to_arrays()})
         return index
 
     def _restore(self, catalog: Catalog, store: ArrayStore) -> LexicalIndex | None:
@@ -205,7 +205,7 @@ class LexicalIndex:
         node, _ = self._resolve(query)
         if isinstance(node, WordNode | PhraseNode):
             return not node.is_prefix
-        return isinstance(node, str) or (isinstance(node, Or) and _has_no_conditions(node))
+        return isinstance(node, str) or (isinstance(node, Or) and expression.has_no_conditions(node))
 
     def match_leaf(self, leaf: WordNode | PhraseNode) -> LeafMatch | None:
         """Return the exact matches of one leaf; None if it consists of stop words."""
@@ -282,7 +282,7 @@ class LexicalIndex:
 
     def _resolve_node(self, node: QueryNode) -> QueryNode | str:
         node = self._relax(expression.map_leaves(node, self._to_phrase))
-        words = _collect_words(node)
+        words = expression.collect_words(node)
         return node if words is None else " ".join(words)
 
     def _to_phrase(self, leaf: WordNode | PhraseNode) -> WordNode | PhraseNode:
@@ -485,32 +485,6 @@ def _find_sequences(tokens: NDArray[np.int32], places: NDArray[np.int64], sequen
 
 def _normalize(scores: Scores, max_score: float) -> Scores:
     return scores / max_score if max_score else scores
-
-
-def _collect_words(node: QueryNode) -> list[str] | None:
-    """Return the words of a query that only lists words; None for any other query."""
-    if isinstance(node, WordNode):
-        return None if node.is_prefix else [node.text]
-    if not isinstance(node, Or):
-        return None
-    words: list[str] = []
-    for inner in node.nodes:
-        more = _collect_words(inner)
-        if more is None:
-            return None
-        words += more
-    return words
-
-
-def _has_no_conditions(node: QueryNode) -> bool:
-    """Return whether no part of a query excludes tools."""
-    match node:
-        case Or():
-            return all(map(_has_no_conditions, node.nodes))
-        case Boost():
-            return _has_no_conditions(node.inner)
-        case _:
-            return isinstance(node, WordNode | PhraseNode)
 
 
 def _allows_correction(node: QueryNode) -> bool:

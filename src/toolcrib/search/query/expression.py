@@ -195,6 +195,32 @@ def map_leaves(node: QueryNode, transform: Callable[[WordNode | PhraseNode], Que
             return node
 
 
+def collect_words(node: QueryNode) -> list[str] | None:
+    """Return the words of a query that only lists words; None for any other query."""
+    if isinstance(node, WordNode):
+        return None if node.is_prefix else [node.text]
+    if not isinstance(node, Or):
+        return None
+    words: list[str] = []
+    for inner in node.nodes:
+        more = collect_words(inner)
+        if more is None:
+            return None
+        words += more
+    return words
+
+
+def has_no_conditions(node: QueryNode) -> bool:
+    """Return whether no part of a query excludes tools."""
+    match node:
+        case Or():
+            return all(map(has_no_conditions, node.nodes))
+        case Boost():
+            return has_no_conditions(node.inner)
+        case _:
+            return isinstance(node, WordNode | PhraseNode)
+
+
 def iter_leaves(
     node: QueryNode, field: str = "", factor: float = 1.0
 ) -> Iterator[tuple[WordNode | PhraseNode, str, float]]:
