@@ -1,9 +1,9 @@
-"""What leaving out what is said around a request adds: the same queries, each put into frames.
+"""Measure what stripping the preamble of a query adds: the same queries, each in several phrasings.
 
 python -m benchmarks.frames [--data DIR] [--vectors FILE] [--out FILE]
 
-Frames are what people and models write around a request. Of the last few the product knows nothing, or only
-a part, which shows what is left to do. What looks like a frame and is none is in the tests of `asked`.
+A frame is text that people and models write around a request. The product does not recognize the last frames, or
+only in part. The tests of `strip_preamble` have texts that only look like a frame.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CATALOG: Final = "mcp_catalog"
 FIGURES: Final = {
     "nDCG@10": "nDCG@10",
-    "all-steps@5": "several steps, all in five",
-    "AUC": "impossible, AUC",
+    "all-steps@5": "several steps, all in the top five",
+    "AUC": "AUC, impossible requests",
     "wrongly refused": "wrongly refused",
 }
 FRAMES: Final = (
@@ -55,45 +55,45 @@ FRAMES: Final = (
     "I've been at this all morning. …",
     '{"query": "…"}',
 )
-# Where it is left out.
-PLACE: Final = "toolcrib.search.query.parser.strip_preamble"
+# The function that strips a preamble.
+STRIP_FUNCTION: Final = "toolcrib.search.query.parser.strip_preamble"
 
 
-def figures(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str, float]:
-    """The figures of all queries in a frame, in percent."""
-    questions = [replace(one, text=frame.replace("…", one.text)) for one in eval_set.queries]
-    found = {"hybrid": list(run_queries(engine, questions, "hybrid"))}
-    told = summarize(eval_set.name, len(eval_set.catalog), found).overall.metrics["hybrid"]
-    return {name: 100 * told[name].value for name in FIGURES}
+def measure_frame(eval_set: EvalSet, engine: SearchEngine, frame: str) -> Mapping[str, float]:
+    """Return the figures of all queries in a frame, in percent."""
+    queries = [replace(query, text=frame.replace("…", query.text)) for query in eval_set.queries]
+    results = {"hybrid": list(run_queries(engine, queries, "hybrid"))}
+    metrics = summarize(eval_set.name, len(eval_set.catalog), results).overall.metrics["hybrid"]
+    return {name: 100 * metrics[name].value for name in FIGURES}
 
 
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
-@click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
+@click.option("--vectors", type=click.Path(path_type=Path), default=None, help="File of cached tool vectors.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/frames.md")
 def main(data: Path | None, vectors: Path | None, out: Path) -> None:
-    """Measure, and write the table."""
+    """Run the benchmark and write the table."""
     eval_set = read_eval_set(data_folder(data) / CATALOG)
-    kept = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors, capacity=20_000)
-    engine = SearchEngine(eval_set.catalog, {"hybrid": build_hybrid_ranker(kept)})
+    embedder = CachedEmbedder(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors, capacity=20_000)
+    engine = SearchEngine(eval_set.catalog, {"hybrid": build_hybrid_ranker(embedder)})
     engine.warm_up()
     lines = [
-        "# What is said around a request",
+        "# Text around a request",
         "",
-        f"{len(eval_set.queries)} queries over {len(eval_set.catalog):,} tools, each put into a frame, "
-        "in percent: read whole → read without what is said around them. "
+        f"{len(eval_set.queries)} queries over {len(eval_set.catalog):,} tools, each in a frame, "
+        "in percent: with the whole text as the query → with the preamble stripped. "
         f"Made by `python -m benchmarks.frames` in {describe_machine()['python']}.",
         "",
         f"| | {' | '.join(FIGURES.values())} |",
         f"|---|{'---:|' * len(FIGURES)}",
     ]
     for frame in FRAMES:
-        without_frame = figures(eval_set, engine, frame)
+        stripped = measure_frame(eval_set, engine, frame)
         parse_query.cache_clear()
-        with patch(PLACE, str):
-            whole = figures(eval_set, engine, frame)
+        with patch(STRIP_FUNCTION, str):
+            whole = measure_frame(eval_set, engine, frame)
         parse_query.cache_clear()
-        cells = [f"{whole[name]:.1f} → {without_frame[name]:.1f}" for name in FIGURES]
+        cells = [f"{whole[name]:.1f} → {stripped[name]:.1f}" for name in FIGURES]
         lines.append(f"| {frame} | {' | '.join(cells)} |")
     text = "\n".join([*lines, ""])
     out.write_text(text, encoding="utf-8")

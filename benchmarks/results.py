@@ -1,12 +1,12 @@
-"""Large results raw, cut off, and as a preview with at most two reads: tokens, and questions that can be answered.
+"""Compare large results shown whole, truncated, and as a preview with at most two reads: tokens and answered questions.
 
     python -m benchmarks.results
 
 The 50 results were recorded from real servers (`benchmarks/results_record.py`): the filesystem, SQLite and git servers
 of the MCP project, on sample data and on the files of this repository. `results_questions.jsonl` has two questions about
-each, written by hand. A question counts as answered if its answer stands in what was shown; a number must stand in a line
-with a word of the question. What to read is chosen from the question and the preview alone, by the same rules for all
-questions (`choose_reads`). Reading stops when the answer was shown, as a model would stop.
+each, written by hand. A question counts as answered if the shown text contains its answer; a number must be in a line
+with a word of the question. `choose_reads` chooses the reads from the question and the preview, by the same rules for
+all questions. Reading stops when the answer is shown, as a model would stop.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def choose_reads(question: str, preview: str) -> Iterator[ReadRequest]:
 
 
 def is_answered(question: Question, shown: str) -> bool:
-    """Return whether the answer stands in a text."""
+    """Return whether a text contains the answer."""
     pattern = re.compile(rf"(?<![\w.]){re.escape(question.answer)}(?!\w|\.\d)")
     if not question.answer.replace(".", "").lstrip("-").isdigit():
         return bool(pattern.search(shown)) or question.answer in shown
@@ -150,7 +150,7 @@ def is_answered(question: Question, shown: str) -> bool:
 
 @dataclass
 class Measurement:
-    """Tokens and answered questions of one way to show results."""
+    """The tokens and the answered questions of one method of showing results."""
 
     name: str
     tokens: int = 0
@@ -158,9 +158,9 @@ class Measurement:
 
 
 def main() -> None:
-    """Print the table."""
+    """Run the benchmark and print the table."""
     recording, questions = load_recording(), load_questions()
-    raw, cut = Measurement("whole result"), Measurement(f"cut after {SETTINGS.budget_tokens:,} tokens")
+    raw, cut = Measurement("whole result"), Measurement(f"truncated to {SETTINGS.budget_tokens:,} tokens")
     alone, read = Measurement("preview alone"), Measurement(f"preview and at most {MAX_READS} reads")
     missed: list[str] = []
     for question in questions:
@@ -189,9 +189,9 @@ def main() -> None:
             missed.append(f"{question.result}: {question.text} ({question.answer})")
     print(f"{len(recording)} results, {len(questions)} questions\n")
     print("| shown | answered | tokens per question | share of the whole result |\n|---|---|---|---|")
-    for one in (raw, cut, alone, read):
-        share = one.tokens / raw.tokens
-        print(f"| {one.name} | {one.answered} | {one.tokens / len(questions):,.0f} | {share:.1%} |")
+    for method in (raw, cut, alone, read):
+        share = method.tokens / raw.tokens
+        print(f"| {method.name} | {method.answered} | {method.tokens / len(questions):,.0f} | {share:.1%} |")
     print("\nnot answered:", *missed, sep="\n- ")
 
 
