@@ -138,7 +138,7 @@ def _wait_for_port(process: subprocess.Popen[bytes], port: int, name: str, log: 
     raise SystemExit(f"{name} did not listen within {START_SECONDS} s")
 
 
-def _own_command(arguments: object) -> list[str]:
+def _own_command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "benchmarks.model_gateway", *map(str, arguments)]
 
 

@@ -426,7 +426,7 @@ def validate_budget(budget: int | None) -> int | None:
 
 
 def _has_tool(runner: ToolRunner, id: str) -> bool:
-    """Return whether a runner runs a tool: only if it says True."""
+    """Return whether a runner runs a tool: only if it returns True."""
     answer: object = runner.has_tool(id)
     discard_awaitable(answer)
     return answer is True

@@ -1,4 +1,4 @@
-"""Run scripts in `pydantic-monty`, a sandboxed Python interpreter in a process of its own.
+"""Run scripts in `pydantic-monty`, a sandboxed Python interpreter in a separate process.
 
 A script has no files, no network, no environment and no packages. It has `tools`, `search_tools` and
 `call_tool`, and limits of time, memory and calls.

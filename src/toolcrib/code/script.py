@@ -1,8 +1,8 @@
 """One script: its calls, the calls that wait for approval, and the results to replay.
 
 A script that reaches calls which need an approval runs to its end with placeholders in place of their
-results. The user approves all these calls at once, and the script runs again: finished calls are not
-repeated, their results are replayed. A placeholder in the arguments of a later call stands for any value.
+results. The user approves all these calls together, and the script runs again: finished calls are not
+repeated, their results are replayed. A placeholder in the arguments of a later call matches any value.
 """
 
 from __future__ import annotations

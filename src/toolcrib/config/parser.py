@@ -69,7 +69,7 @@ KNOWN_KEYS = (
 # Keys of other programs, and the reference to the schema that editors use.
 FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
 
-# Editors and apps have URL schemes of their own.
+# Editors and apps define custom URL schemes.
 _TOKEN_KEY = re.compile(r"[A-Za-z0-9_-]{43}=")
 _ORIGIN = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,60}://[^/\s]{1,300}/?")
 _FINGERPRINT = re.compile("[0-9a-f]{32}")

@@ -378,7 +378,7 @@ class LlmUpstreamConfig:
 
 @dataclass(frozen=True, slots=True)
 class ModelTarget:
-    """What an alias stands for: the name of an upstream, and the name of a model there."""
+    """The target of an alias: the name of an upstream, and the name of a model there."""
 
     upstream: str
     model: str

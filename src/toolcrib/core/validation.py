@@ -77,7 +77,7 @@ def _load_schema(text: str) -> tuple[jsonschema_rs.Validator, SchemaDocument]:
 
 
 def _drop_broken_parts(schema: object) -> dict[str, Any]:
-    """Return the keywords and properties of a schema that can be used by themselves."""
+    """Return the keywords and properties of a schema that can be used separately."""
     parts = schema if isinstance(schema, dict) else {}
     usable = {name: parts[name] for name in _DEFINITIONS if name in parts and _is_usable({name: parts[name]})}
     for keyword, value in parts.items():

@@ -46,7 +46,7 @@ class JsonEndpoint:
     """An endpoint of an HTTP API. Every failure raises `error_type`, with a message that names the remedy.
 
     `kind` names the endpoint in messages, and `remedies` has remedies for more status codes.
-    `timeout_seconds` limits each attempt as a whole, including a slow reply.
+    `timeout_seconds` limits each whole attempt, including a slow reply.
     """
 
     def __init__(

@@ -62,7 +62,7 @@ class RequestWriter:
 
 
 def _describe_tool(tool: Tool) -> str:
-    """Return the parts of a definition that say what it does. Each tool is described in a message of its own."""
+    """Return the parts of a definition that describe what the tool does. Each tool has a separate message."""
     fields = {
         "server": tool.server,
         "name": tool.name,

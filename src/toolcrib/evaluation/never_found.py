@@ -14,7 +14,7 @@ MAX_EXPLAINED_TOOLS: Final = 200
 
 
 class NeverFoundTool(NamedTuple):
-    """A tool that is among the first hits of none of its queries, and why one of them did not find it."""
+    """A tool that no query for it finds among the first hits, and the reason for one of them."""
 
     id: str
     query_count: int

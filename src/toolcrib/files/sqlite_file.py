@@ -16,7 +16,7 @@ from toolcrib.errors import ToolcribError
 IN_MEMORY: Final = ":memory:"
 LOCK_TIMEOUT_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
-# The suffixes of the files that SQLite creates beside a database.
+# The suffixes of the files that SQLite creates next to a database.
 _COMPANION_SUFFIXES: Final = ("-wal", "-shm", "-journal")
 
 

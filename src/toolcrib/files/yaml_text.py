@@ -23,7 +23,7 @@ def parse_yaml(file: str, text: str, error_type: type[ToolcribError]) -> Any:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         depth = 0
-        # The parser of events does not recurse; the loader does, without a limit of its own.
+        # The parser of events does not recurse; the loader does, without a limit.
         for event in yaml.parse(text, Loader=loader):
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             if depth > MAX_YAML_DEPTH:

@@ -31,7 +31,7 @@ from toolcrib.storage.journal import JournalMark
 FLUSH_SECONDS: Final = 0.5
 # While the store cannot be written, older rows than these are lost.
 MAX_UNWRITTEN_ROWS: Final = 50_000
-# So many rows are written in one transaction, so that other writers do not wait long.
+# The number of rows in one transaction, limited so that other writers do not wait long.
 MAX_BATCH_ROWS: Final = 1_000
 # Longer texts of details, such as a query or an argument, are cut.
 MAX_TEXT_CHARS: Final = 2_000
@@ -93,7 +93,7 @@ class AuditLog:
                 self._lost_rows += 1
 
     def record_change(self, row: AuditRow) -> None:
-        """Write a row at once. It survives a crash of the machine. It may wait for the disk."""
+        """Write a row immediately. It survives a crash of the machine. It may wait for the disk."""
         clean = self._clean(row if row.at else replace(row, at=time.time()))
         with self._write_lock:
             self._hub.store.append_audit([clean], durable=True)

@@ -78,7 +78,7 @@ class Drain:
         self.is_started = True
 
     def end_streams(self) -> None:
-        """End the streams that have no end of their own."""
+        """End the streams that would otherwise stay open."""
         self.start()
         self._streams_ended.set()
         for end in self.on_end_streams:

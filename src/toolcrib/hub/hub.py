@@ -393,7 +393,7 @@ class Hub:
         review = review_definitions(self.config.safety, definitions, findings, pins, manifest.seen_at)
         if review.pins:
             if len(pins.keys() | {pin.tool for pin in review.pins}) > MAX_PINS_PER_SERVER:
-                # Raises an error that says what to do.
+                # Raises an error that names the remedy.
                 self.store.put_pins(server.name, review.pins)
             self._try_to_store(server.name, lambda: self.store.put_pins(server.name, review.pins))
             self._known_pins[server.name] = {**pins, **{pin.tool: pin for pin in review.pins}}

@@ -28,7 +28,7 @@ Candidate = tuple[int, float]
 MIN_STORED_TOOLS: Final = 1_000
 MAX_CHANGES_OF_STORED: Final = 500
 
-# The score from which on a hit fits, for rankers without a calibration of their own.
+# The minimum score of a hit that fits, for rankers without a calibration.
 DEFAULT_THRESHOLD: Final = 0.25
 EMPTY_CATALOG: Final = Catalog()
 

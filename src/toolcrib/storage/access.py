@@ -22,7 +22,7 @@ _ADD_USE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class KeyBudget:
-    """What a key may use on a day in UTC for requests to LLMs; None is no limit."""
+    """What a key may use on a day in UTC for requests to LLMs; None means no limit."""
 
     tokens_per_day: int | None = None
     requests_per_day: int | None = None

@@ -52,7 +52,7 @@ class ServerManifest:
 def write_manifest(connection: SqlConnection, server: str, manifest: ServerManifest, body: str) -> bool:
     """Store a manifest with its encoded body; return whether it differs from the previous one.
 
-    The oldest manifests over the limit are deleted. A change of the scan alone is no difference.
+    The oldest manifests over the limit are deleted. A change of the scan alone is not a difference.
     """
     query = "SELECT 1 FROM manifests WHERE server = ? AND identity = ? AND body = ?"
     is_known = connection.execute(query, (server, manifest.identity, body)).fetchone()

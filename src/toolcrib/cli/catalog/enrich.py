@@ -52,7 +52,7 @@ class _RequestFile:
         self._ids: dict[str, str] = {}
 
     def put(self, tool: Tool, requests: tuple[str, ...]) -> None:
-        """Add the requests of a tool; the file is written as a whole."""
+        """Add the requests of a tool; the whole file is written again."""
         self.known[tool.definition_fingerprint] = requests
         self._ids[tool.definition_fingerprint] = tool.id
         write_example_requests(self._path, self.known, self._ids)

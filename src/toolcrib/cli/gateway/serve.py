@@ -99,7 +99,7 @@ def _print_if_started(started: ServerStart) -> None:
 
 
 def bind_socket(http: HttpConfig) -> socket.socket:
-    """Return a bound socket, or raise an error that says why the address cannot be used."""
+    """Return a bound socket, or raise an error with the reason why the address cannot be used."""
     family = socket.AF_INET6 if ":" in http.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

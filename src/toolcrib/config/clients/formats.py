@@ -1,4 +1,4 @@
-"""Convert the server entries of clients with formats of their own to our keys."""
+"""Convert the server entries of clients that use another format to our keys."""
 
 from __future__ import annotations
 

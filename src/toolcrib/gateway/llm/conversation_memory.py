@@ -110,7 +110,7 @@ class ScopedMemory:
 class ReplyMemory:
     """What was hidden behind the replies of one conversation.
 
-    Equal replies are told apart by their order, so a history has to be read from its start.
+    Equal replies are distinguished by their order, so a history has to be read from its start.
     """
 
     def __init__(self, memory: ScopedMemory) -> None:

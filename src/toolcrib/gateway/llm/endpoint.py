@@ -367,7 +367,7 @@ class LlmEndpoint:
             headers = [_JSON_TYPE, ("request-id", request_id.get())]
             if isinstance(error, BudgetExceeded):
                 await asyncio.sleep(REFUSAL_SECONDS)
-                # Official clients would otherwise try again at once.
+                # Official clients would otherwise retry immediately.
                 should_retry = "true" if error.should_retry else "false"
                 headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", should_retry)]
             await exchange.send_response(error.status, headers, body)

@@ -1,6 +1,6 @@
 """Send a request to an upstream, run the searches of the reply, and repeat until the reply is final.
 
-The loop is the same for all APIs. A `RequestRewriter` says what to send and what a reply means; a
+The loop is the same for all APIs. A `RequestRewriter` builds the requests and interprets the replies; a
 `ReplyStream` does the same for a reply that is streamed. Neither does any I/O.
 """
 

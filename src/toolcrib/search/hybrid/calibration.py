@@ -27,13 +27,13 @@ _MAX_UNKNOWN_WORDS: Final = 4
 # Unknown words count in full in a query of this many words, and not at all in one of that many. A
 # longer one describes its subject in many words, of which the right tool contains few.
 _SHORT_WORDS, _LONG_WORDS = 3, 6
-# The fewer tools there are up to this number, the less it means that none of them contains a word.
+# In a catalog with fewer tools than this, a word that no tool contains counts less.
 _SMALL_CATALOG: Final = 100
 # The model was fitted to catalogs between these sizes, and is not extrapolated.
 _MIN_SIZE, _MAX_SIZE = 20, 10_000
 # Further words do not make a query clearer.
 _MAX_LENGTH_WORDS: Final = 20
-# A query without two letters or digits in a row, such as an emoji, says nothing about a tool.
+# A query without two letters or digits in a row, such as an emoji, does not describe a tool.
 _TEXT = re.compile(r"[^\W_]{2}|[\u2e80-\uffdc]")
 # Services that tools call by another name.
 _SERVICE_ALIASES: Final = {

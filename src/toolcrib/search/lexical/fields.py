@@ -23,7 +23,7 @@ class SearchField:
     """One field of a tool, and its weight in BM25.
 
     An occurrence counts `weight`, normalized by the length of the field relative to `pivot` terms;
-    `b` (0 to 1) says how much length matters. The pivot is a constant, not the mean of the catalog,
+    `b` (0 to 1) is the influence of the length. The pivot is a constant, not the mean of the catalog,
     so that adding a tool does not change the impacts of other tools.
     """
 

@@ -1,6 +1,6 @@
 """Correct misspelled words of a longer query.
 
-A word is misspelled if no tool contains it and if it is no English word. The English words are those of the
+A word is misspelled if no tool contains it and if it is not an English word. The English words are those of the
 encoder's vocabulary, which is ordered by frequency.
 """
 

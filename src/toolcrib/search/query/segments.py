@@ -101,7 +101,7 @@ _OPENERS: Final = """
     each every everything some no new one two three four five ten up out off in on to into from for
     with at about what which who where when how if whether
 """
-# A word that is none of these, and stands before an article or a pronoun, is a verb: "glue the pages".
+# Any other word before an article or a pronoun, is a verb: "glue the pages".
 _NON_VERBS: Final = """
     a about above across after again against all along also although always am amid among and any anything around
     as at because before behind below beneath beside besides between beyond both but by came concerning down
@@ -191,7 +191,7 @@ def drop_statements(query: str) -> str:
     is_request = [not _is_statement(sentence) for sentence in sentences]
     if not any(is_request):
         return query
-    # A statement before "what is blocking them?" tells what the request is about.
+    # A statement before "what is blocking them?" describes the topic of the request.
     is_context = [
         after and _PRONOUN.search(next_one) for after, next_one in zip(is_request[1:], sentences[1:], strict=True)
     ]

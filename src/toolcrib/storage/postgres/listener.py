@@ -1,4 +1,4 @@
-"""Receive messages of other replicas on a connection of its own, and notice when the server is away."""
+"""Receive messages of other replicas on a separate connection, and detect when the server is unavailable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A SQLite file or a database in memory: one connection, which threads use in turn.
+"""A SQLite file or a database in memory: one connection, which one thread at a time uses.
 
 The connection stays open. Closing the last connection of a file writes its log back, so a
 connection per call would make every write wait for the disk.

@@ -163,7 +163,7 @@ class MessagesStream(ReplyStream):
         start = {"type": "content_block_start", "index": opened.index, "content_block": dict(block)}
         if not is_search or not upstream_block.get("input"):
             return [start]
-        # The upstream sends the whole input at once; the API would send it in deltas.
+        # The upstream sends the whole input in one event; the API would send it in deltas.
         text = serialize_json(upstream_block["input"]).decode()
         opened.has_delta = True
         return [

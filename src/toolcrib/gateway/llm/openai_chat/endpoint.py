@@ -90,7 +90,7 @@ def uses_tool_search(entries: Sequence[Entry]) -> bool:
 
 
 def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> ToolIndex:
-    """Build the index of a request that says itself which tools are deferred.
+    """Build the index of a request that marks its deferred tools.
 
     The gateway searches, unless the client has loaded tools (`client_loads`) or has a search tool.
     """

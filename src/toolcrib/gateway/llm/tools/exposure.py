@@ -146,7 +146,7 @@ def find_cached_price(model: str) -> float:
 
 
 def is_small_model(model: str) -> bool:
-    """Return whether the name of a model says that it has few parameters, as `qwen3-1.7b` does."""
+    """Return whether a model has few parameters, judging by its name, as `qwen3-1.7b` does."""
     sizes = [float(size) for size in _BILLIONS.findall(model.lower())]
     return bool(sizes) and max(sizes) < MIN_DISPATCH_BILLIONS
 

@@ -11,7 +11,7 @@ from toolcrib.adapters.plain_json import dict_or_empty
 
 
 class KnownClient(NamedTuple):
-    """A client with tools of its own: those that identify it, and those that it needs in most turns."""
+    """A client with built-in tools: those that identify it, and those that it needs in most turns."""
 
     markers: frozenset[str]
     pinned: frozenset[str]

@@ -43,7 +43,7 @@ MAX_PREFETCHED_TOOLS: Final = 3
 # Messages whose tools an index remembers.
 MAX_CACHED_PREFETCHES: Final = 4_096
 
-# How tools are deferred if the client itself says which.
+# How tools are deferred if the client marks them.
 CLIENT_PLAN: Final = ExposurePlan(frozenset(), "reveal", "the client defers tools")
 
 _CHARS_PER_TOKEN: Final = 4

@@ -28,7 +28,7 @@ class ResettingHttp2Connection(http2.AsyncHTTP2Connection):
             await super()._response_closed(stream_id)
 
     async def _reset_stream(self, stream_id: int) -> None:
-        # Unread data would reduce the window of the connection for ever.
+        # Unread data would reduce the window of the connection permanently.
         unread = sum(_flow_controlled_length(event) for event in self._events.get(stream_id, ()))
         stream = self._h2_state.streams.get(stream_id)
         with suppress(h2.exceptions.ProtocolError):

@@ -91,7 +91,7 @@ def _list_clients(call: ApiCall, url: str, needs_key: bool) -> Iterator[dict[str
     option = f' --header "Authorization: {bearer}"' if needs_key else ""
     codex_key = '\nhttp_headers = { Authorization = "Bearer YOUR_KEY" }' if needs_key else ""
     yield _command("Claude Code", f"claude mcp add --transport http {_MCP_NAME} {url}{option}")
-    # It reads only programs from its file, so it starts a gateway of its own.
+    # It reads only programs from its file, so it starts a separate gateway.
     config = call.router.hub.config.path
     args = ["-m", "toolcrib", "stdio", *(["--config", str(config.resolve())] if config else [])]
     if not call.view.profile.name:

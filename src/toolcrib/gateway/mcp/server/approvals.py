@@ -83,7 +83,7 @@ class CallApprovals:
         return {"resultType": "input_required", "inputRequests": asked, "requestState": token}
 
     async def remember(self, client: ConnectedClient, result: Mapping[str, Any], subject: object) -> None:
-        """Keep an approval for the next request, if the server asks for input of its own."""
+        """Keep an approval for the next request, if the server also asks for input."""
         if client.is_stateless and result.get("resultType") == "input_required" and "requestState" in result:
             try:
                 await self._put(str(result["requestState"]), _APPROVED + _digest(client.owner, subject))

@@ -39,7 +39,7 @@ _SIZE_AWARE_CLIENT: Final = "claude-code"
 _CHARS_PER_TOKEN: Final = 4
 _HANDLE_BYTES: Final = 9
 HANDLE_PREFIX: Final = "res_"
-# The longest arrays and strings of a shortened structured content, tried in turn.
+# The longest arrays and strings of a shortened structured content, tried one after the other.
 _SHORTENED_SIZES: Final = ((20, 1_000), (10, 300), (5, 120), (3, 60), (1, 40))
 _log = logging.getLogger(__name__)
 
@@ -136,7 +136,7 @@ class LargeResults:
     def _shorten_structured(
         self, structured: Mapping[str, Any], entry: DirectoryEntry, handle: str
     ) -> Mapping[str, Any]:
-        """Return a shortened structured content that matches the output schema and says that it is shortened.
+        """Return a shortened structured content that matches the output schema, with a note that it is shortened.
 
         If the schema allows neither, return it whole: data that looks complete must be complete.
         """

@@ -77,7 +77,7 @@ class ToolCaller:
     def validate(
         self, view: AccessView, mode: DisclosureMode, name: object, arguments: object
     ) -> ValidCall | dict[str, Any]:
-        """Return the call, or a result that says what is wrong with it."""
+        """Return the call, or a result that describes what is wrong with it."""
         call = ToolCall("", str(name), arguments if isinstance(arguments, Mapping) else None)
         turn = view.get_turn_handler(mode).handle_calls(Session(), (call,))
         if turn.replies:

@@ -262,15 +262,15 @@ def build_environment(server: ServerConfig, inherited: Mapping[str, str]) -> dic
 
 
 def is_inherited(server: ServerConfig, name: str) -> bool:
-    """Return whether a program inherits a variable, besides `PATH`, `HOME` and the like."""
+    """Return whether a program inherits a variable, besides `PATH`, `HOME` and similar ones."""
     if server.inherit_env is None:
-        # Keys of the gateway itself are none of a server's business.
+        # A server must not get the keys of the gateway.
         return not name.upper().startswith("TOOLCRIB_")
     return any(fnmatchcase(name, pattern) for pattern in server.inherit_env)
 
 
 def _max_message_bytes(server: ServerConfig) -> int:
-    # Larger than the limit for results, because JSON escapes take room and lists have no limit of their own.
+    # Larger than the limit for results, because JSON escapes take room and lists have no separate limit.
     return max(MAX_LINE_BYTES, 2 * server.max_result_bytes)
 
 

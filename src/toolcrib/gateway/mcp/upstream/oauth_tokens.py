@@ -173,7 +173,7 @@ class StoredToken:
         return self._store.delete_token(self._name)
 
     def claim_refresh(self) -> bool:
-        """Return whether this replica may refresh the token; a claim ends by itself after a while."""
+        """Return whether this replica may refresh the token; a claim expires after some time."""
         now = time.time()
         return self._store.claim_token(self._name, now, now + REFRESH_TIMEOUT_SECONDS)
 

@@ -132,7 +132,7 @@ class UpstreamPool:
         started.relist()
 
     def halt(self, name: str) -> None:
-        """Stop a server until `restart`. Its tools stay in the catalog, and calls fail at once."""
+        """Stop a server until `restart`. Its tools stay in the catalog, and calls fail immediately."""
         upstream = self.servers[name]
         self._cancel(name)
         self.instances.stop_server(name)

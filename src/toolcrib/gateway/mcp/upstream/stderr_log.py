@@ -1,4 +1,4 @@
-"""The standard error of each server in a file of its own, next to the store."""
+"""The standard error of each server in a separate file, next to the store."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _VERSION: Final = re.compile(r"3\.\d")
 
 
 class UnresolvedReference(Exception):
-    """A `$ref` that is not used; the message says why."""
+    """A `$ref` that is not used; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,7 +46,7 @@ _INVALID_NAME_CHARS: Final = re.compile(r"[^A-Za-z0-9_-]+")
 
 
 class UnsupportedOperation(Exception):
-    """An operation that can't be a tool; the message says why."""
+    """An operation that can't be a tool; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,7 @@ def read_operations(
     """Return the operations of a document.
 
     `configured` has the names of headers (in lower case) and query parameters that the configuration
-    sets; these are no arguments.
+    sets; these are not arguments.
     """
     operations: dict[str, ApiOperation] = {}
     problems: list[str] = []

@@ -80,7 +80,7 @@ class SchemaConverter:
         """Do not require properties that are left out."""
         members, required = schema.get("properties"), converted.get("required")
         if not isinstance(required, list):
-            # Version 3 has lists only; the boolean of older versions says nothing here.
+            # Version 3 has lists only; the boolean of older versions is ignored here.
             converted.pop("required", None)
         elif isinstance(members, Mapping):
             converted["required"] = [name for name in required if self._is_used(members.get(name))]
