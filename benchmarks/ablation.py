@@ -127,14 +127,14 @@ def rankers(torch_python: str, vectors: Path | None) -> dict[str, Ranker]:
     """The rows of the table."""
     stock = _stock_weights(torch_python)
     pieces = DEFAULT_ENCODER._tokenizer
-    trained = DenseRanker(_kept(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors))
+    trained = DenseRanker(_cache_vectors(DEFAULT_ENCODER, DEFAULT_ENCODER.version, vectors))
     words = LexicalRanker(syntax="lenient")
     constant = replace(DEFAULT_WEIGHTS, lexical_base=EVEN, lexical_coverage=0.0, query_length=0.0, dense_confidence=0.0)
     return {
         "words alone": words,
         "static table, stock word vectors": DenseRanker(WordTable(pieces, stock)),
         "static table, trained (the sketcher)": DenseRanker(DEFAULT_ENCODER.static_embedder),
-        "encoder, stock MiniLM": DenseRanker(_kept(Stock(pieces, stock), "stock MiniLM", vectors)),
+        "encoder, stock MiniLM": DenseRanker(_cache_vectors(Stock(pieces, stock), "stock MiniLM", vectors)),
         "encoder, trained": trained,
         "reciprocal ranks of words and trained encoder": Reciprocal((words, trained)),
         "`hybrid`": HybridRanker(words, trained),
@@ -156,11 +156,11 @@ def _stock_weights(torch_python: str) -> Weights:
             return dict(weights)
 
 
-def _kept(embedder: Embedder, name: str, vectors: Path | None) -> Embedder:
+def _cache_vectors(embedder: Embedder, name: str, vectors: Path | None) -> Embedder:
     return CachedEmbedder(embedder, name, vectors, capacity=20_000)
 
 
-def measured(eval_set: EvalSet, rows: Mapping[str, Ranker]) -> EvalSummary:
+def measure(eval_set: EvalSet, rows: Mapping[str, Ranker]) -> EvalSummary:
     """The figures of every row on one set."""
     engine = SearchEngine(eval_set.catalog, rows)
     asked: dict[str, list[EvalResult]] = {}
@@ -168,12 +168,12 @@ def measured(eval_set: EvalSet, rows: Mapping[str, Ranker]) -> EvalSummary:
         engine.warm_up(row)
         asked[row] = list(run_queries(engine, eval_set.queries, row))
         click.echo(f"{eval_set.name}: {row}", err=True)
-    asked[GROUPED] = list(_grouped(engine, eval_set, asked["`hybrid`"]))
+    asked[GROUPED] = list(_regroup(engine, eval_set, asked["`hybrid`"]))
     return summarize(eval_set.name, len(eval_set.catalog), asked)
 
 
-def _grouped(engine: SearchEngine, eval_set: EvalSet, plain: Iterable[EvalResult]) -> Iterable[EvalResult]:
-    """What is within reach in the first five groups of ten hits: their firsts and those named beside."""
+def _regroup(engine: SearchEngine, eval_set: EvalSet, plain: Iterable[EvalResult]) -> Iterable[EvalResult]:
+    """The tools in the first five groups of ten hits: the best of each group and its duplicates."""
     for question, answer in zip(eval_set.queries, plain, strict=True):
         groups = engine.group_hits(engine.search(question.text, mode="`hybrid`", limit=10))
         ids = [hit.tool.id for group in groups[:5] for hit in (group.best, *group.others)]
@@ -228,7 +228,7 @@ def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, 
     rows = rankers(torch_python, vectors)
     names = [MAIN, *sets.split(",")]
     read = [read_eval_set(folder / name) for name in names]
-    found = [measured(one.sample(MOST_QUERIES), rows) for one in read]
+    found = [measure(one.sample(MOST_QUERIES), rows) for one in read]
     is_numpy = type(DEFAULT_ENCODER._tool_encoder) is TransformerEncoder
     reader = "numpy" if is_numpy else "onnxruntime, which rounds a little more than numpy"
     sizes = ", ".join(f"{one.name} ({one.tool_count:,} tools)" for one in found)

@@ -2,7 +2,7 @@
 
 python -m benchmarks.catalogs [--sizes 100000,1000000] [--restarts 20000,100000] [--out FILE]
 
-The tools are generated (`benchmarks/generate.py`). Each size runs in a process of its own, so that its memory can be
+The tools are generated (`benchmarks/generate.py`). Each size runs in a separate process, so that its memory can be
 read. Times are process CPU time. `benchmarks/growth.py` measures the vectors of the same sizes.
 
 A restart opens a hub over a SQLite store that has the tools, their pins, their scans and their vectors, and searches
@@ -87,7 +87,7 @@ def measure_size(size: int) -> dict[str, float]:
 
 
 def build_config(size: int, folder: Path) -> GatewayConfig:
-    """Return a configuration of so many servers that each has a hundred tools."""
+    """Return a configuration with one server for every hundred tools."""
     names = [f"server{number}" for number in range((size - 1) // TOOLS_PER_SERVER + 1)]
     servers = {name: ServerConfig(name, command=name) for name in names}
     return GatewayConfig(servers=servers, store="sqlite:///large.db", path=folder / "toolcrib.json")

@@ -6,7 +6,7 @@ Catalogs of 20, 60, 200 and 1,000 tools are drawn server by server from `mcp_cat
 the encoder was trained nor the weights of the confidence were fitted (`benchmarks.calibrate`). A request for
 a tool of a drawn server is answerable. A request for a tool of another server is impossible, unless a tool
 of the catalog has the same name or nearly the same vector. For the largest test, half of these servers are
-removed from the whole collection. The demo catalog has 30 answerable and 30 impossible requests of its own.
+removed from the whole collection. The demo catalog has 30 answerable and 30 impossible requests.
 """
 
 import random

@@ -1,6 +1,6 @@
 """What the first search of a new catalog costs, and what it costs with cached vectors: `python -m benchmarks.first_day`.
 
-Each step runs in a process of its own, with one thread. `--before` names the `src` folder of another version, whose
+Each step runs in a separate process, with one thread. `--before` names the `src` folder of another version, whose
 lexical index is built in the same run, by turns.
 """
 

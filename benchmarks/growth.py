@@ -72,7 +72,7 @@ def measure_vector_table(
     def search(query: Array) -> list[int]:
         return _top(table.compare(query[None])[0])
 
-    def filtered(query: Array) -> list[int]:
+    def search_filtered(query: Array) -> list[int]:
         return _top(np.where(allowed, table.compare(query[None])[0], -1))
 
     spent = []
@@ -81,7 +81,7 @@ def measure_vector_table(
         table.with_vectors({number: rows[number + 1]}, len(rows))
         spent.append(process_time() - begun)
     milliseconds, recall = _measure_search(search, queries, exact)
-    _, under_filter = _measure_search(filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries))
+    _, under_filter = _measure_search(search_filtered, queries, _exact(np.where(allowed[:, None], rows, 0), queries))
     table_bytes = rows.shape[1] * rows.itemsize * table.span
     return GrowthResult(
         "toolcrib",

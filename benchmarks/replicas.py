@@ -88,7 +88,7 @@ async def run_load(
         for replica in replicas:
             await replica.start()
         async with round_robin([replica.url for replica in replicas]) as proxy, anyio.create_task_group() as tasks:
-            # A machine with two cores serves about so many requests per second from many clients.
+            # A machine with two cores serves about this many requests per second from many clients.
             pause_seconds = max(0.1, (sessions + streams) / REQUESTS_PER_SECOND) if changes else 0.0
             load = LoadClients(proxy.url, pause_seconds)
             for number in range(sessions):

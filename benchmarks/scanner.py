@@ -3,7 +3,7 @@
     python -m benchmarks.scanner
 
 The corpus (`tests/safety/corpus`) is our own. Every second line was used to tune the patterns; the others are
-reported. The real tools are those of the catalog in `TOOLCRIB_DATA`, if it is there; each server sees the tool
+reported. The real tools are those of the catalog in `TOOLCRIB_DATA`, if it exists; each server sees the tool
 names of all other servers. `--list` prints what was missed and what was a false alarm in the half for tuning.
 """
 
@@ -57,7 +57,7 @@ def print_real_tools(path: Path) -> None:
     names: dict[str, set[str]] = {}
     for tool in tools:
         names.setdefault(str(tool.get("server", "")), set()).add(tool["name"])
-    # A name that the server itself has is no reference to another server, as in the gateway.
+    # A name that the server itself has is not a reference to another server, as in the gateway.
     others = {
         server: frozenset().union(*(names[one] for one in names if one != server)) - names[server] for server in names
     }

@@ -34,7 +34,7 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), "")
 
 
-class Sample(NamedTuple):
+class SoakSample(NamedTuple):
     """One row of the result."""
 
     minute: int
@@ -168,7 +168,7 @@ def find_browser_process() -> int:
     raise click.ClickException("the process of Chromium was not found")
 
 
-def render(samples: list[Sample], cpu: float, minutes: int, rate: int) -> str:
+def render(samples: list[SoakSample], cpu: float, minutes: int, rate: int) -> str:
     """Return the result as Markdown."""
     about = ", ".join(f"{name}: {value}" for name, value in describe_machine().items())
     header = "| minute | calls | failed | gateway MB | browser MB | script MB | DOM nodes |\n|---:|---:|---:|---:|---:|---:|---:|"
@@ -193,7 +193,7 @@ def main(minutes: int, rate: int, out: Path | None) -> None:
     """Print the memory of the gateway and the browser every two minutes."""
     if not CHROMIUM:
         raise click.ClickException("install chromium")
-    samples: list[Sample] = []
+    samples: list[SoakSample] = []
     with (
         tempfile.TemporaryDirectory() as folder,
         running_gateway(Path(folder)) as (process, port),
@@ -211,7 +211,7 @@ def main(minutes: int, rate: int, out: Path | None) -> None:
                 continue
             heap, nodes = measure_pages(sessions)
             megabytes = _process_megabytes(process), resident_megabytes(browser_process)
-            samples.append(Sample(minute, caller.calls, caller.failures, *megabytes, heap, nodes))
+            samples.append(SoakSample(minute, caller.calls, caller.failures, *megabytes, heap, nodes))
             print_progress(str(samples[-1]))
             cpu = (cpu_seconds(process) - cpu_before) / max(caller.calls, 1)
             if out:

@@ -241,7 +241,7 @@ def table(data: Path) -> str:
     warm_up(toolcrib)
     again = "ours, hybrid, asked before"
     for _ in range(ROUNDS):
-        # Each that reads queries has a batch of its own, as what one has read the next would know.
+        # Modes that encode queries share a cache, so each gets a separate batch.
         shared = batches.pop()
         for name, turn in turns.items():
             queries = batches.pop() if "hybrid" in name or "encoder" in name else shared

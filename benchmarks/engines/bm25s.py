@@ -23,15 +23,15 @@ class BM25S:
         self._index.index([terms(tool.text) for tool in tools], show_progress=False)
 
     def search(self, query: str) -> list[str]:
-        return self._found(query, None)
+        return self._find(query, None)
 
     def search_server(self, query: str, server: str) -> list[str]:
-        return self._found(query, (self._servers == server).astype(np.float32))
+        return self._find(query, (self._servers == server).astype(np.float32))
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
         mask = np.zeros(len(self._ids), dtype=np.float32)
         mask[[self._numbers[id] for id in allowed if id in self._numbers]] = 1
-        return self._found(query, mask)
+        return self._find(query, mask)
 
     def add(self, tool: Text) -> None:
         self.fit([*self._tools, tool])
@@ -39,7 +39,7 @@ class BM25S:
     def remove(self, id: str) -> None:
         self.fit([tool for tool in self._tools if tool.id != id])
 
-    def _found(self, query: str, mask: NDArray[np.float32] | None) -> list[str]:
+    def _find(self, query: str, mask: NDArray[np.float32] | None) -> list[str]:
         numbers, scores = self._index.retrieve(
             [terms(query)], k=min(LIMIT, len(self._ids)), show_progress=False, weight_mask=mask
         )

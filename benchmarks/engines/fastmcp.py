@@ -28,14 +28,14 @@ class FastMCP:
         self.search("first")
 
     def search(self, query: str) -> list[str]:
-        return self._found(query, [*self._tools.values()])
+        return self._find(query, [*self._tools.values()])
 
     def search_server(self, query: str, server: str) -> list[str]:
         prefix = f"{server}___"
-        return self._found(query, [t for t in self._tools.values() if t.name.startswith(prefix)])
+        return self._find(query, [t for t in self._tools.values() if t.name.startswith(prefix)])
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
-        return self._found(query, [t for t in self._tools.values() if t.name in allowed])
+        return self._find(query, [t for t in self._tools.values() if t.name in allowed])
 
     def add(self, tool: Tool) -> None:
         self._tools[tool.name] = tool
@@ -43,7 +43,7 @@ class FastMCP:
     def remove(self, id: str) -> None:
         del self._tools[id]
 
-    def _found(self, query: str, visible: list[Tool]) -> list[str]:
+    def _find(self, query: str, visible: list[Tool]) -> list[str]:
         return [tool.name for tool in run_coroutine(self._transform._search(visible, query))]
 
 

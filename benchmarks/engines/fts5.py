@@ -42,13 +42,13 @@ class FTS5:
                 self._insert(tool)
 
     def search(self, query: str) -> list[str]:
-        return self._found(EVERYTHING, _match(query), LIMIT)
+        return self._find(EVERYTHING, _match(query), LIMIT)
 
     def search_server(self, query: str, server: str) -> list[str]:
-        return self._found(OF_SERVER, _match(query), server, LIMIT)
+        return self._find(OF_SERVER, _match(query), server, LIMIT)
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
-        return self._found(ALLOWED, _match(query), json.dumps([*allowed]), LIMIT)
+        return self._find(ALLOWED, _match(query), json.dumps([*allowed]), LIMIT)
 
     def add(self, tool: Columns) -> None:
         with self._database:
@@ -67,7 +67,7 @@ class FTS5:
             "INSERT INTO word (rowid, name, description, parameters, tags) VALUES (?, ?, ?, ?, ?)", (number, *tool[2:])
         )
 
-    def _found(self, statement: str, *values: object) -> list[str]:
+    def _find(self, statement: str, *values: object) -> list[str]:
         return [id for (id,) in self._database.execute(statement, values)]
 
 

@@ -46,14 +46,14 @@ class PydanticAI:
         self.search("first")
 
     def search(self, query: str) -> list[str]:
-        return self._found(query, [*self._tools.values()])
+        return self._find(query, [*self._tools.values()])
 
     def search_server(self, query: str, server: str) -> list[str]:
         prefix = f"{server}___"
-        return self._found(query, [t for t in self._tools.values() if t.name.startswith(prefix)])
+        return self._find(query, [t for t in self._tools.values() if t.name.startswith(prefix)])
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
-        return self._found(query, [t for t in self._tools.values() if t.name in allowed])
+        return self._find(query, [t for t in self._tools.values() if t.name in allowed])
 
     def add(self, tool: ToolDefinition) -> None:
         self._tools[tool.name] = tool
@@ -61,7 +61,7 @@ class PydanticAI:
     def remove(self, id: str) -> None:
         del self._tools[id]
 
-    def _found(self, query: str, visible: list[ToolDefinition]) -> list[str]:
+    def _find(self, query: str, visible: list[ToolDefinition]) -> list[str]:
         tool: ToolsetTool[None] = self._search_tool
         self._search_tool.corpus = visible
         call = self._toolset.call_tool("search_tools", {"queries": [query]}, self._context, tool)

@@ -19,16 +19,16 @@ class Shipit:
         self._texts = dict(tools)
 
     def search(self, query: str) -> list[str]:
-        return self._found(query, self._texts.items())
+        return self._find(query, self._texts.items())
 
     def search_server(self, query: str, server: str) -> list[str]:
         prefix = f"{server}___"
         tools = self._texts.items()
-        return self._found(query, ((id, text) for id, text in tools if id.startswith(prefix)))
+        return self._find(query, ((id, text) for id, text in tools if id.startswith(prefix)))
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
         tools = self._texts.items()
-        return self._found(query, ((id, text) for id, text in tools if id in allowed))
+        return self._find(query, ((id, text) for id, text in tools if id in allowed))
 
     def add(self, tool: tuple[str, str]) -> None:
         self._texts[tool[0]] = tool[1]
@@ -36,7 +36,7 @@ class Shipit:
     def remove(self, id: str) -> None:
         del self._texts[id]
 
-    def _found(self, query: str, tools: Iterable[tuple[str, str]]) -> list[str]:
+    def _find(self, query: str, tools: Iterable[tuple[str, str]]) -> list[str]:
         scored = [(_score(query.lower(), text), id) for id, text in tools]
         scored.sort(key=lambda pair: -pair[0])
         return [id for score, id in scored[:LIMIT] if score > 0.05]

@@ -45,16 +45,16 @@ class Tantivy:
         self._show()
 
     def search(self, query: str) -> list[str]:
-        return self._found(self._any_word(query))
+        return self._find(self._any_word(query))
 
     def search_server(self, query: str, server: str) -> list[str]:
         of_server = Query.term_query(self._schema, "server", server, index_option="basic")
-        return self._found(self._any_word(query), of_server)
+        return self._find(self._any_word(query), of_server)
 
     def search_allowed(self, query: str, allowed: frozenset[str]) -> list[str]:
         numbers = [self._numbers[id] for id in allowed if id in self._numbers]
         among = Query.term_set_query(self._schema, "number", numbers)
-        return self._found(self._any_word(query), among)
+        return self._find(self._any_word(query), among)
 
     def add(self, tool: Fields) -> None:
         self._insert(tool)
@@ -88,7 +88,7 @@ class Tantivy:
     def _word(self, field: str, word: str) -> Query:
         return Query.term_query(self._schema, field, word, index_option="freq")
 
-    def _found(self, query: Query, condition: Query | None = None) -> list[str]:
+    def _find(self, query: Query, condition: Query | None = None) -> list[str]:
         if condition is not None:
             must = Query.const_score_query(condition, 0.0)
             query = Query.boolean_query([(Occur.Must, query), (Occur.Must, must)])

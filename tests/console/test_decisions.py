@@ -19,7 +19,7 @@ def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: Gateway
     expect(page.get_by_text("Nothing waits for you")).to_be_visible()
     edit_tools(showcase, "wiki", search_pages=HOSTILE, create_page="Create a page in the wiki.")
     gateway.request("/api/servers/wiki/restart", body={})
-    # The open page sees the change by itself.
+    # The open page updates without a reload.
     hostile = page.get_by_role("article", name="search_pages")
     expect(hostile).to_contain_text("looks hostile")
     expect(hostile.locator(".before")).to_contain_text("Search the pages of the wiki")

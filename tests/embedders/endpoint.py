@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 
-class Reply(NamedTuple):
+class EndpointReply(NamedTuple):
     """One HTTP reply."""
 
     status: int
@@ -28,9 +28,9 @@ class Endpoint:
         self.url = ""
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
-        self.script: list[Reply | Callable[[dict[str, Any]], Reply]] = []
+        self.script: list[EndpointReply | Callable[[dict[str, Any]], EndpointReply]] = []
 
-    def next_reply(self, request: dict[str, Any]) -> Reply:
+    def next_reply(self, request: dict[str, Any]) -> EndpointReply:
         if not self.script:
             return embeddings_reply(request)
         scripted = self.script.pop(0)
@@ -41,7 +41,7 @@ def embed_text(text: str) -> list[float]:
     return [float(len(text)), float(sum(char in "aeiou" for char in text)), 1.0]
 
 
-def embeddings_reply(request: dict[str, Any]) -> Reply:
+def embeddings_reply(request: dict[str, Any]) -> EndpointReply:
     """Return the API's reply in the requested format."""
     data = []
     for index, text in enumerate(request["input"]):
@@ -51,12 +51,12 @@ def embeddings_reply(request: dict[str, Any]) -> Reply:
         data.append({"object": "embedding", "index": index, "embedding": numbers})
     usage = {"prompt_tokens": 1, "total_tokens": 1}
     body = {"object": "list", "data": data, "model": request["model"], "usage": usage}
-    return Reply(200, json.dumps(body).encode())
+    return EndpointReply(200, json.dumps(body).encode())
 
 
-def error_reply(status: int, message: str, **headers: str) -> Reply:
+def error_reply(status: int, message: str, **headers: str) -> EndpointReply:
     body = {"error": {"message": message, "type": "invalid_request_error", "code": None}}
-    return Reply(status, json.dumps(body).encode(), headers)
+    return EndpointReply(status, json.dumps(body).encode(), headers)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from typing import Any
 import openai
 import pytest
 
-from tests.embedders.endpoint import Endpoint, Reply, embed_text, embeddings_reply, error_reply, serve_endpoint
+from tests.embedders.endpoint import Endpoint, EndpointReply, embed_text, embeddings_reply, error_reply, serve_endpoint
 from tests.gateway.llm.certificates import create_certificate
 from toolcrib.embedders import json_endpoint as module
 from toolcrib.embedders.openai import OpenAIEmbedder
@@ -28,8 +28,8 @@ def endpoint(monkeypatch: pytest.MonkeyPatch) -> Iterator[Endpoint]:
         yield running
 
 
-def _reply(data: object) -> Reply:
-    return Reply(200, json.dumps({"data": data}).encode())
+def _reply(data: object) -> EndpointReply:
+    return EndpointReply(200, json.dumps({"data": data}).encode())
 
 
 def test_request_and_vectors(endpoint: Endpoint) -> None:
@@ -62,7 +62,7 @@ def test_unrequested_base64_is_decoded(endpoint: Endpoint) -> None:
 
 
 def test_rows_are_sorted_by_index(endpoint: Endpoint) -> None:
-    def reverse_order(request: dict[str, Any]) -> Reply:
+    def reverse_order(request: dict[str, Any]) -> EndpointReply:
         return _reply(json.loads(embeddings_reply(request).body)["data"][::-1])
 
     endpoint.script = [reverse_order]
@@ -105,16 +105,16 @@ def test_dimensions_are_requested_and_checked(endpoint: Endpoint) -> None:
         (error_reply(401, "Incorrect API key"), r"status 401 \(Incorrect API key\); the key is missing"),
         (error_reply(403, "no"), "check its permissions"),
         (error_reply(404, "The model `small` does not exist"), "does not exist.*URL or model"),
-        (Reply(404, b"<html>\n\n404</html>"), r"\(<html> 404</html>\)"),
-        (Reply(404, b""), r"\(Not Found\)"),
-        (Reply(400, b'{"error": "bad\\u001b[31m input"}'), r"\(bad \[31m input\)"),
-        (Reply(418, b"x" * 5_000), r"x{200}…\); see the log of the server"),
-        (Reply(302, b"", {"Location": "http://elsewhere/"}), "moved to http://elsewhere/.*trust"),
-        (Reply(200, b"<html>hello</html>"), "returned <html>hello</html> instead of embeddings"),
-        (Reply(200, b"[]"), "instead of embeddings"),
-        (Reply(200, b'{"data": {"a": 1}}'), "instead of embeddings"),
-        (Reply(200, b"[" * 100_000), "instead of embeddings"),
-        (Reply(200, b"\xff\xfe"), "instead of embeddings"),
+        (EndpointReply(404, b"<html>\n\n404</html>"), r"\(<html> 404</html>\)"),
+        (EndpointReply(404, b""), r"\(Not Found\)"),
+        (EndpointReply(400, b'{"error": "bad\\u001b[31m input"}'), r"\(bad \[31m input\)"),
+        (EndpointReply(418, b"x" * 5_000), r"x{200}…\); see the log of the server"),
+        (EndpointReply(302, b"", {"Location": "http://elsewhere/"}), "moved to http://elsewhere/.*trust"),
+        (EndpointReply(200, b"<html>hello</html>"), "returned <html>hello</html> instead of embeddings"),
+        (EndpointReply(200, b"[]"), "instead of embeddings"),
+        (EndpointReply(200, b'{"data": {"a": 1}}'), "instead of embeddings"),
+        (EndpointReply(200, b"[" * 100_000), "instead of embeddings"),
+        (EndpointReply(200, b"\xff\xfe"), "instead of embeddings"),
         (_reply([]), "0 vectors for 1 texts"),
         (_reply([{"embedding": [1]}, {"embedding": [1], "index": 0}]), "2 vectors for 1 texts"),
         (_reply([{"embedding": None}]), "returned no vector for 1 of 1 texts; use another server"),
@@ -128,7 +128,7 @@ def test_dimensions_are_requested_and_checked(endpoint: Endpoint) -> None:
         (_reply([{"embedding": [1.0] * 16_385}]), "the shape"),
     ],
 )
-def test_error_replies_are_reported_without_retry(endpoint: Endpoint, reply: Reply, message: str) -> None:
+def test_error_replies_are_reported_without_retry(endpoint: Endpoint, reply: EndpointReply, message: str) -> None:
     endpoint.script = [reply]
     with pytest.raises(EmbeddingFailed, match=message):
         OpenAIEmbedder(endpoint.url, "small", key="sk-secret").embed_tools(["mail"])
@@ -142,7 +142,7 @@ def test_errors_do_not_contain_the_key(endpoint: Endpoint) -> None:
     assert "sk-secret" not in repr(caught.value)
     long = "sk-" + 60 * "x"
     echo = {"status": 200, "debug": f"your headers were: Authorization: Bearer {long}"}
-    endpoint.script = [Reply(200, json.dumps(echo).encode()), Reply(302, b"", {"Location": f"http://x/{long}"})]
+    endpoint.script = [EndpointReply(200, json.dumps(echo).encode()), EndpointReply(302, b"", {"Location": f"http://x/{long}"})]
     for _ in range(2):
         with pytest.raises(EmbeddingFailed) as caught:
             OpenAIEmbedder(endpoint.url, "small", key=long).embed_tools(["mail"])
@@ -180,7 +180,7 @@ def test_vectors_of_two_widths_are_rejected(endpoint: Endpoint) -> None:
 
 def test_reply_size_is_limited(endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_REPLY_BYTES", 1024 * 1024)
-    endpoint.script = [Reply(200, b" " * 2_000_000)]
+    endpoint.script = [EndpointReply(200, b" " * 2_000_000)]
     with pytest.raises(EmbeddingFailed, match="more than 1 MiB"):
         OpenAIEmbedder(endpoint.url, "small").embed_tools(["mail"])
 
@@ -188,7 +188,7 @@ def test_reply_size_is_limited(endpoint: Endpoint, monkeypatch: pytest.MonkeyPat
 def test_server_that_does_not_answer_times_out(endpoint: Endpoint) -> None:
     done = Event()
 
-    def silent(request: dict[str, Any]) -> Reply:
+    def silent(request: dict[str, Any]) -> EndpointReply:
         done.wait(10)
         return embeddings_reply(request)
 

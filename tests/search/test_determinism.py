@@ -119,7 +119,7 @@ def test_warm_up_is_named_in_the_result_and_kept_by_small_updates(monkeypatch: p
     assert _render(engine, QUERIES[0], "hybrid") == before
     assert engine.warm_up() == 0 == engine.warm_up()
     assert engine.search(QUERIES[0]).fully_encoded
-    # A few new tools are encoded at once, many are not.
+    # A few new tools are encoded immediately, many are not.
     few, many = ([Tool(f"paint_{n}", "Paint a fence.") for n in range(count)] for count in (2, 6))
     assert engine.with_catalog(engine.catalog.with_tools(few)).search("paint").fully_encoded
     later = engine.with_catalog(engine.catalog.with_tools(many))

@@ -290,7 +290,7 @@ class SearchEngine:
             return self._rank_all(), None
         names = self._match_names(query, mode)
         if names is not None:
-            # Checked before the names count: a name that the caller may not see is just words.
+            # Rights are checked first: a name that the caller may not see is treated like other words.
             visible = [
                 slot
                 for slot in names.slots

@@ -25,7 +25,7 @@ EXAMPLE_URL: Final = "http://127.0.0.1:8787"
 TIMEOUT_SECONDS: Final = 10
 _PROBE_SECONDS: Final = 2
 _MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
-# What a request is refused with if the gateway understood it.
+# The status codes with which a gateway refuses a valid request.
 _API_STATUSES: Final = frozenset({400, 404, 409, 502, 503})
 
 

@@ -24,7 +24,7 @@ EVENT = b"data: 0\n\n"
 
 @dataclass
 class Http2Server:
-    """A server with HTTP/2. `/ok` ends, `/endless` sends events for ever, `/silent` sends nothing."""
+    """A server with HTTP/2. `/ok` ends, `/endless` never stops sending events, `/silent` sends nothing."""
 
     url: str = ""
     started: list[str] = field(default_factory=list)

@@ -45,7 +45,7 @@ async def router() -> AsyncIterator[McpRouter]:
         yield running
 
 
-class User:
+class AnsweringUser:
     """Answers every request for approval, and remembers its message."""
 
     def __init__(self, action: str) -> None:
@@ -89,7 +89,7 @@ async def test_each_risk_has_its_own_call_tool(router: McpRouter) -> None:
 async def test_user_is_asked_before_a_call_of_the_configured_risk(router: McpRouter, revision: str) -> None:
     PROFILE.set("careful")
     try:
-        user = User("accept")
+        user = AnsweringUser("accept")
         async with connect_client(router, revision, elicitation_callback=user) as client:
             assert not (await client.call_tool("files___look", {})).is_error
             assert user.messages == []
@@ -97,7 +97,7 @@ async def test_user_is_asked_before_a_call_of_the_configured_risk(router: McpRou
             assert not result.is_error
             assert user.messages == ['Allow this call?\n\nfiles___add (write) {"text": "a note"}']
             assert "approval" not in part_text(result.content[0])
-        user = User("decline")
+        user = AnsweringUser("decline")
         async with connect_client(router, revision, elicitation_callback=user) as client:
             result = await client.call_tool("call_destructive_tool", {"name": "files___drop", "arguments": {}})
             assert result.is_error
@@ -117,7 +117,7 @@ async def test_user_is_asked_before_a_call_of_the_configured_risk(router: McpRou
 async def test_approved_call_can_ask_for_input_itself(router: McpRouter, revision: str) -> None:
     PROFILE.set("careful")
     try:
-        user = User("accept")
+        user = AnsweringUser("accept")
         async with connect_client(router, revision, elicitation_callback=user) as client:
             request = {"message": "Which?", "requestedSchema": {"type": "object", "properties": {}}}
             arguments = {"method": "elicitation/create", "params": request}

@@ -153,7 +153,7 @@ last = await tools.office.echo_write(text=f"after {note['text']}")
 """
 
 
-class User:
+class ApprovingUser:
     """Answers every request for approval, and remembers its message."""
 
     def __init__(self, action: str) -> None:
@@ -169,7 +169,7 @@ class User:
 async def test_one_approval_covers_all_writes_of_a_script(router: McpRouter, revision: str) -> None:
     PROFILE.set("careful")
     try:
-        user = User("accept")
+        user = ApprovingUser("accept")
         calls = router.pool.servers["office"]
         async with connect_client(router, revision, elicitation_callback=user) as client:
             before = calls.call_count
@@ -182,7 +182,7 @@ async def test_one_approval_covers_all_writes_of_a_script(router: McpRouter, rev
         assert "make 4 calls" in message
         assert 'office___echo-write (write) {"text": "note 2", "number": 2}' in message
         assert "after ‹result" in message
-        user = User("decline")
+        user = ApprovingUser("decline")
         async with connect_client(router, revision, elicitation_callback=user) as client:
             before = calls.call_count
             text, is_error = await run_code(client, LOOP)

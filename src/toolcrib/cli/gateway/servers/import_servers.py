@@ -205,7 +205,7 @@ class _ImportReport:
     errors: list[str]
     # The rewritten files of clients, with the path of the backup except in a dry run.
     rewritten: list[tuple[RewritePlan, Path | None]] = field(default_factory=list)
-    # Files of projects, which belong to all who work on them.
+    # Files in projects, which others may use too.
     unchanged: list[ClientFile] = field(default_factory=list)
 
     def apply_rewrites(self, rewrites: Sequence[RewritePlan]) -> None:

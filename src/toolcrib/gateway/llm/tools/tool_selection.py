@@ -1,4 +1,4 @@
-"""Which deferred tools the model of one request knows, and what its calls of them mean."""
+"""The deferred tools that the model of one request knows, and the handling of its calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the requests of MCP clients: audit rows, tokens sent, and what each client was shown."""
+"""Records the requests of MCP clients: audit rows, sent tokens, and the activity of each client."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from toolcrib.storage.audit import AuditAction, AuditOutcome, AuditRow
 
 # The tokens of lists are counted later in batches, so that clients do not wait for it.
 MAX_PENDING_RESPONSES: Final = 1_000
-# Over this number, the client that was idle for longest is forgotten.
+# Over this number, the client that was idle for longest is dropped.
 MAX_CLIENTS: Final = 1_000
 MAX_RECORDED_HITS: Final = 20
 MAX_ERROR_CHARS: Final = 500
@@ -220,7 +220,7 @@ class ActivityRecorder:
         response.request_bytes, response.result_bytes = _measure(arguments), _measure(content)
         if response.action == "call" and self._audit.records_content(client.profile):
             response.details["arguments"] = arguments
-            response.details["result"] = _cut_result(result)
+            response.details["result"] = _result_text(result)
         return response
 
     def _describe_search(self, response: _Response, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> None:
@@ -345,7 +345,7 @@ def _first_text(content: object) -> str:
     return ""
 
 
-def _cut_result(result: Mapping[str, Any]) -> str:
+def _result_text(result: Mapping[str, Any]) -> str:
     """Return the text of a result, or its structured content as JSON."""
     return _first_text(result.get("content")) or json.dumps(result.get("structuredContent"), default=str)
 
@@ -355,5 +355,5 @@ def _measure(value: object) -> int:
     try:
         return len(to_json(value, inf_nan_mode="null"))
     except ValueError:
-        # Half a surrogate pair has no bytes.
+        # A lone surrogate cannot be encoded.
         return len(repr(value))
