@@ -142,7 +142,10 @@ def test_errors_do_not_contain_the_key(endpoint: Endpoint) -> None:
     assert "sk-secret" not in repr(caught.value)
     long = "sk-" + 60 * "x"
     echo = {"status": 200, "debug": f"your headers were: Authorization: Bearer {long}"}
-    endpoint.script = [EndpointReply(200, json.dumps(echo).encode()), EndpointReply(302, b"", {"Location": f"http://x/{long}"})]
+    endpoint.script = [
+        EndpointReply(200, json.dumps(echo).encode()),
+        EndpointReply(302, b"", {"Location": f"http://x/{long}"}),
+    ]
     for _ in range(2):
         with pytest.raises(EmbeddingFailed) as caught:
             OpenAIEmbedder(endpoint.url, "small", key=long).embed_tools(["mail"])

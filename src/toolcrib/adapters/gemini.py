@@ -28,19 +28,9 @@ _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _JSON_SCHEMAS = ("parametersJsonSchema", "parameters_json_schema")
 _RESPONSE_JSON_SCHEMAS = ("responseJsonSchema", "response_json_schema")
 _HOSTED_TOOLS = (
-    "codeExecution",
-    "computerUse",
-    "enterpriseWebSearch",
-    "exaAiSearch",
-    "fileSearch",
-    "googleMaps",
-    "googleSearch",
-    "googleSearchRetrieval",
-    "mcpServers",
-    "parallelAiSearch",
-    "retrieval",
-    "urlContext",
-)
+    "codeExecution", "computerUse", "enterpriseWebSearch", "exaAiSearch", "fileSearch", "googleMaps",
+    "googleSearch", "googleSearchRetrieval", "mcpServers", "parallelAiSearch", "retrieval", "urlContext",
+)  # fmt: skip
 
 _KEYWORDS = {
     "additional_properties": "additionalProperties",

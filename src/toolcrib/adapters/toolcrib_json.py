@@ -12,22 +12,9 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidTool
 
 TOOL_FIELDS = (
-    "name",
-    "description",
-    "input_schema",
-    "id",
-    "title",
-    "server",
-    "server_description",
-    "category",
-    "tags",
-    "hint",
-    "version",
-    "examples",
-    "output_schema",
-    "annotations",
-    "policy",
-)
+    "name", "description", "input_schema", "id", "title", "server", "server_description", "category", "tags",
+    "hint", "version", "examples", "output_schema", "annotations", "policy",
+)  # fmt: skip
 
 # Fields no wire format uses; an entry in any format, or a list of tools, may have them too.
 COMMON_FIELDS = ("server", "server_description", "category", "tags", "hint", "version", "policy")

@@ -60,23 +60,10 @@ LOADED_NAMES_KEY = "loaded_tool_names"
 SCHEMAS_KEY = "tool_schemas_by_name"
 
 # The tools that release 2.2 never defers by default.
-CORE_TOOLS = frozenset(
-    (
-        "ask_user",
-        "bash",
-        "describe_binding",
-        "edit_file",
-        "execute_code",
-        "glob_files",
-        "grep_files",
-        "memory",
-        "read_file",
-        "todo",
-        "tool_search",
-        "web_search",
-        "write_file",
-    )
-)
+CORE_TOOLS = frozenset({
+    "ask_user", "bash", "describe_binding", "edit_file", "execute_code", "glob_files", "grep_files", "memory",
+    "read_file", "todo", "tool_search", "web_search", "write_file",
+})  # fmt: skip
 
 NAME_WEIGHT = 3
 EXACT_NAME_BONUS = 100
