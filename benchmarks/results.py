@@ -35,63 +35,16 @@ _HIGHEST: Final = ("highest", "largest", "longest", "latest", "most", "maximum")
 _LOWEST: Final = ("lowest", "smallest", "shortest", "earliest", "least", "minimum")
 _COMMON: Final = frozenset(
     [
-        "what",
-        "which",
-        "who",
-        "where",
-        "when",
-        "how",
-        "many",
-        "much",
-        "is",
-        "are",
-        "was",
-        "were",
-        "the",
-        "a",
-        "an",
-        "of",
-        "in",
-        "on",
-        "for",
-        "to",
-        "from",
-        "with",
-        "by",
-        "at",
-        "did",
-        "does",
-        "do",
-        "it",
-        "all",
-        "one",
-        "that",
-        "than",
-        "there",
-        "has",
-        "have",
-        "or",
-        "and",
-        "if",
-        "else",
-        "be",
-        "should",
-        "say",
-        "says",
-        "his",
-        "her",
-        "its",
-        "their",
-        "file",
-        "value",
-        "limit",
-        "number",
+        "what", "which", "who", "where", "when", "how", "many", "much", "is", "are", "was", "were", "the", "a",
+        "an", "of", "in", "on", "for", "to", "from", "with", "by", "at", "did", "does", "do", "it", "all", "one",
+        "that", "than", "there", "has", "have", "or", "and", "if", "else", "be", "should", "say", "says", "his",
+        "her", "its", "their", "file", "value", "limit", "number",
     ]
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Question:
+class ResultQuestion:
     """A question about a recorded result."""
 
     result: str
@@ -105,11 +58,11 @@ def load_recording() -> dict[str, dict[str, Any]]:
     return {entry["id"]: entry for entry in recorded}
 
 
-def load_questions() -> list[Question]:
+def load_questions() -> list[ResultQuestion]:
     """Return the questions."""
     lines = (FOLDER / "results_questions.jsonl").read_text(encoding="utf-8").splitlines()
     entries = map(json.loads, lines)
-    return [Question(entry["result"], entry["question"], entry["answer"]) for entry in entries]
+    return [ResultQuestion(entry["result"], entry["question"], entry["answer"]) for entry in entries]
 
 
 def extract_terms(question: str) -> list[str]:
@@ -137,7 +90,7 @@ def choose_reads(question: str, preview: str) -> Iterator[ReadRequest]:
         yield ReadRequest(search=term)
 
 
-def is_answered(question: Question, shown: str) -> bool:
+def is_answered(question: ResultQuestion, shown: str) -> bool:
     """Return whether a text contains the answer."""
     pattern = re.compile(rf"(?<![\w.]){re.escape(question.answer)}(?!\w|\.\d)")
     if not question.answer.replace(".", "").lstrip("-").isdigit():

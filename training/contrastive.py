@@ -29,7 +29,7 @@ from training.variation import vary_query, vary_tool_text
 
 WARM_UP: Final = 30
 BATCH_CLUMPS: Final = 16
-# Siblings without queries of their own in a batch: tools of the same server with a similar name.
+# Siblings that have no query in a batch: tools of the same server with a similar name.
 SIBLINGS: Final = 12
 SHARPNESS: Final = 20.0
 # Tools of different servers with this similarity are taken to do the same, unless their verbs differ.
@@ -229,7 +229,7 @@ class ContrastiveTrainer:
         return loss + ABSOLUTE * each.sum(1).mean()
 
     def _find_twins(self, batch: Sequence[Example], others: Sequence[Key]) -> Tensor:
-        """Return which other tools may serve the queries of an example, so are no negatives."""
+        """Return which other tools may serve the queries of an example, so they are not negatives."""
         known = self._reference_vectors
         missing = [key for key in dict.fromkeys(others) if key not in known]
         if missing:

@@ -1,6 +1,6 @@
 """Distil the query encoder: three layers whose vectors of queries match those of the whole encoder.
 
-A tool is encoded once, a query while somebody waits. The vectors of tools stay as they are, so every tool is
+A tool is encoded once, a query during a search. The vectors of tools stay as they are, so every tool is
 a cheap negative.
 """
 

@@ -29,9 +29,9 @@ MIN_DESCRIPTION_CHARS: Final = 40
 # A text that more servers have is boilerplate.
 MAX_SHARING: Final = 12
 
-# A catalog with thousands of APIs of one word each, such as "convert": these are no products.
+# A catalog with thousands of APIs of one word each, such as "convert": these are not products.
 API_DIRECTORY: Final = "toolbench"
-# A word in the names of more servers is no product.
+# A word in the names of more servers is not a product.
 MAX_PRODUCT_SERVERS: Final = 60
 
 _WORDS = re.compile(r"[a-z0-9]+")

@@ -16,7 +16,7 @@ _CONNECTION_HEADERS: Final = frozenset({"connection", "keep-alive", "transfer-en
 
 
 class RoundRobinProxy:
-    """Forwards requests in turn. A server that is not ready or accepts no connection is skipped."""
+    """Forwards each request to the next server. A server that is not ready or accepts no connection is skipped."""
 
     def __init__(self, targets: list[str]) -> None:
         self.targets = targets

@@ -32,14 +32,9 @@ INVALID_JSON_KEY = "INVALID_JSON"
 _SEARCH_RESULT = "tool_search_tool_result"
 _COMMON_FIELDS = {"name", "description", "input_schema"}
 _ANTHROPIC_FIELDS = {
-    "allowed_callers",
-    "cache_control",
-    "defer_loading",
-    "eager_input_streaming",
-    "input_examples",
-    "strict",
+    "allowed_callers", "cache_control", "defer_loading", "eager_input_streaming", "input_examples", "strict",
     "type",
-}
+}  # fmt: skip
 
 
 def is_tool_entry(entry: Mapping[str, Any]) -> bool:

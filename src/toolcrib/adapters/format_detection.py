@@ -30,15 +30,9 @@ _ENTRY_FORMATS: tuple[tuple[_EntryFormat, str], ...] = (
 
 # The field in which each format keeps the schema of the arguments.
 _SCHEMA_FIELDS = (
-    "input_schema",
-    "inputSchema",
-    "parameters",
-    "parametersJsonSchema",
-    "parameters_json_schema",
-    "function",
-    "functionDeclarations",
-    "function_declarations",
-)
+    "input_schema", "inputSchema", "parameters", "parametersJsonSchema", "parameters_json_schema", "function",
+    "functionDeclarations", "function_declarations",
+)  # fmt: skip
 _LIST_FIELDS = ("tools", "functionDeclarations", "function_declarations")
 
 

@@ -43,22 +43,9 @@ class Tool:
     """
 
     __slots__ = (
-        "_annotations",
-        "_examples",
-        "_input_schema",
-        "_output_schema",
-        "category",
-        "description",
-        "hint",
-        "id",
-        "name",
-        "policy",
-        "server",
-        "server_description",
-        "tags",
-        "title",
-        "version",
-    )
+        "_annotations", "_examples", "_input_schema", "_output_schema", "category", "description", "hint", "id",
+        "name", "policy", "server", "server_description", "tags", "title", "version",
+    )  # fmt: skip
 
     id: str
     name: str

@@ -204,12 +204,12 @@ def test_longer_request_needs_less_similarity(office: Catalog) -> None:
 
 
 def test_segment_without_a_service_is_about_the_one_named_before() -> None:
-    class HermesServiceEmbedder(TopicEmbedder):
+    class HermesOnlyEmbedder(TopicEmbedder):
         def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
             return [float(name == "Hermes") for name in names]
 
     catalog = Catalog([Tool("send", "Send an email by post"), Tool("pay", "Pay a bill")])
-    engine = _engine(catalog, HermesServiceEmbedder())
+    engine = _engine(catalog, HermesOnlyEmbedder())
     plain = engine.search("send a letter and pay the bill")
     named = engine.search("send a letter with Hermes and pay the bill")
     assert named.confidence < plain.confidence

@@ -111,7 +111,7 @@ def on_start() -> None:
         sys.stderr.write(f"my token is {os.environ['API_TOKEN']}\n")
         sys.stderr.flush()
     if KIND == "daemon":
-        # A child process in a session of its own.
+        # A child process in a separate session.
         child = subprocess.Popen(
             [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"],
             stdin=subprocess.DEVNULL,

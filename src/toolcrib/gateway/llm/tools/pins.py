@@ -23,30 +23,9 @@ KNOWN_CLIENTS: Final = (
         frozenset({"Bash", "Read", "Edit", "Write"}),
         frozenset(
             {
-                "Agent",
-                "AskUserQuestion",
-                "Bash",
-                "BashOutput",
-                "Edit",
-                "EnterPlanMode",
-                "ExitPlanMode",
-                "Glob",
-                "Grep",
-                "KillShell",
-                "LS",
-                "MultiEdit",
-                "NotebookEdit",
-                "PowerShell",
-                "Read",
-                "Skill",
-                "Task",
-                "TaskCreate",
-                "TaskOutput",
-                "TaskUpdate",
-                "TodoWrite",
-                "WebFetch",
-                "WebSearch",
-                "Write",
+                "Agent", "AskUserQuestion", "Bash", "BashOutput", "Edit", "EnterPlanMode", "ExitPlanMode", "Glob",
+                "Grep", "KillShell", "LS", "MultiEdit", "NotebookEdit", "PowerShell", "Read", "Skill", "Task",
+                "TaskCreate", "TaskOutput", "TaskUpdate", "TodoWrite", "WebFetch", "WebSearch", "Write",
             }
         ),
     ),
@@ -55,18 +34,8 @@ KNOWN_CLIENTS: Final = (
             frozenset(markers),
             frozenset(
                 {
-                    "apply_patch",
-                    "exec_command",
-                    "grep_files",
-                    "list_dir",
-                    "local_shell",
-                    "read_file",
-                    "request_user_input",
-                    "shell",
-                    "shell_command",
-                    "update_plan",
-                    "view_image",
-                    "write_stdin",
+                    "apply_patch", "exec_command", "grep_files", "list_dir", "local_shell", "read_file",
+                    "request_user_input", "shell", "shell_command", "update_plan", "view_image", "write_stdin",
                 }
             ),
         )
@@ -76,27 +45,12 @@ KNOWN_CLIENTS: Final = (
         frozenset({"bash", "read", "glob", "grep"}),
         frozenset(
             {
-                "apply_patch",
-                "bash",
-                "edit",
-                "glob",
-                "grep",
-                "list",
-                "multiedit",
-                "patch",
-                "question",
-                "read",
-                "skill",
-                "task",
-                "todoread",
-                "todowrite",
-                "webfetch",
-                "websearch",
-                "write",
+                "apply_patch", "bash", "edit", "glob", "grep", "list", "multiedit", "patch", "question", "read",
+                "skill", "task", "todoread", "todowrite", "webfetch", "websearch", "write",
             }
         ),
     ),
-)
+)  # fmt: skip
 
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SEARCH_VERBS: Final = frozenset({"search", "find", "retrieve", "discover", "lookup", "load", "list", "describe"})

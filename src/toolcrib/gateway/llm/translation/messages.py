@@ -28,15 +28,8 @@ from toolcrib.gateway.llm.translation.translator import (
 
 _COPIED: Final = ("model", "temperature", "top_p", "top_k", "stream")
 _TRANSLATED: Final = (
-    "max_tokens",
-    "messages",
-    "system",
-    "tools",
-    "tool_choice",
-    "stop_sequences",
-    "output_config",
-    "thinking",
-)
+    "max_tokens", "messages", "system", "tools", "tool_choice", "stop_sequences", "output_config", "thinking",
+)  # fmt: skip
 # These affect speed, price or what the provider stores. Context management only shortens what a model reads.
 _IGNORED: Final = ("metadata", "service_tier", "context_management", "cache_control", "inference_geo")
 _THINKING_FIELDS: Final = ("type", "budget_tokens", "display")

@@ -30,16 +30,9 @@ _COPIED: Final = ("model", "temperature", "top_p", "stream", "parallel_tool_call
 _TRANSLATED: Final = ("input", "instructions", "tools", "tool_choice", "max_output_tokens", "reasoning", "text")
 # These affect speed, price or what the provider stores.
 _IGNORED: Final = (
-    "store",
-    "include",
-    "metadata",
-    "client_metadata",
-    "prompt_cache_key",
-    "prompt_cache_retention",
-    "safety_identifier",
-    "service_tier",
-    "stream_options",
-)
+    "store", "include", "metadata", "client_metadata", "prompt_cache_key", "prompt_cache_retention",
+    "safety_identifier", "service_tier", "stream_options",
+)  # fmt: skip
 _TEXT_PARTS: Final = ("input_text", "output_text", "text")
 _CUSTOM_PARAMETERS: Final = {
     "type": "object",

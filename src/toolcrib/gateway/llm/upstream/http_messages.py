@@ -24,20 +24,10 @@ DECOMPRESSED_PART_BYTES: Final = 1 << 20
 # Headers about one connection, which are set separately for the next one.
 HOP_BY_HOP_HEADERS: Final = frozenset(
     {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authenticate",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
+        "connection", "content-length", "expect", "host", "keep-alive", "proxy-authenticate",
+        "proxy-authorization", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
     }
-)
+)  # fmt: skip
 
 _REMOVED_HEADERS: Final = HOP_BY_HOP_HEADERS | {"date", "server", "set-cookie"}
 _REMOVED_WITH_ENCODING: Final = _REMOVED_HEADERS | {"content-encoding"}
