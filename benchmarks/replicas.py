@@ -11,7 +11,7 @@ import signal
 import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -184,10 +184,9 @@ async def measure_fault(cluster: Cluster, fault: str, cause: Any) -> FaultResult
 
 async def measure_faults(
     folder: Path, server: PostgresServer, model_url: str, clients: tuple[int, int], away_seconds: float
-) -> list[FaultResult]:
-    """Cause every fault once, on the same three replicas."""
+) -> AsyncIterator[FaultResult]:
+    """Cause every fault once, on the same three replicas, and yield each result."""
     url = server.create_database()
-    found = []
     with run_proxy(server.port) as cut:
         through_proxy = url.replace(f":{server.port}/", f":{cut.port}/")
         async with run_load(folder, [url, url, through_proxy], model_url, clients, changes=True) as cluster:
@@ -213,13 +212,10 @@ async def measure_faults(
                 await anyio.sleep(away_seconds)
                 cut.on_data = lambda data: (True, False)
 
-            found.append(await measure_fault(cluster, "roll all replicas (SIGTERM)", roll))
-            found.append(await measure_fault(cluster, f"PostgreSQL away for {away_seconds:g} s", restart_database))
-            found.append(
-                await measure_fault(cluster, f"one replica cut from PostgreSQL for {away_seconds:g} s", cut_replica)
-            )
-            found.append(await measure_fault(cluster, "kill -9 a replica", kill))
-    return found
+            yield await measure_fault(cluster, "roll all replicas (SIGTERM)", roll)
+            yield await measure_fault(cluster, f"PostgreSQL away for {away_seconds:g} s", restart_database)
+            yield await measure_fault(cluster, f"one replica cut from PostgreSQL for {away_seconds:g} s", cut_replica)
+            yield await measure_fault(cluster, "kill -9 a replica", kill)
 
 
 def render_report(throughputs: list[Throughput], faults: list[FaultResult], clients: tuple[int, int]) -> str:
@@ -277,23 +273,29 @@ def render_report(throughputs: list[Throughput], faults: list[FaultResult], clie
 def main(calls: int, rounds: int, sessions: int, streams: int, away: float, out: Path) -> None:
     """Measure replicas and write the page."""
 
-    async def measure(folder: Path) -> str:
+    clients = (sessions, streams)
+
+    async def measure(folder: Path) -> None:
         (folder / "postgres").mkdir()
         server = PostgresServer(folder / "postgres")
         server.start()
         try:
             with ScriptedModel(answer_after_search) as model:
                 throughputs = await measure_throughputs(folder, server, model.url, calls, rounds)
-                click.echo(throughputs, err=True)
+                # Written after each part, so that an interrupted run loses nothing.
+                out.write_text(render_report(throughputs, [], clients), encoding="utf-8")
                 place = folder / "faults"
                 place.mkdir()
-                faults = await measure_faults(place, server, model.url, (sessions, streams), away)
+                faults = []
+                async with aclosing(measure_faults(place, server, model.url, clients, away)) as results:
+                    async for result in results:
+                        faults.append(result)
+                        out.write_text(render_report(throughputs, faults, clients), encoding="utf-8")
         finally:
             server.stop()
-        return render_report(throughputs, faults, (sessions, streams))
 
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        out.write_text(anyio.run(measure, Path(folder)), encoding="utf-8")
+        anyio.run(measure, Path(folder))
     click.echo(out.read_text())
 
 

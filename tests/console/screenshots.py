@@ -80,7 +80,7 @@ def write_history(folder: Path) -> None:
             details = {"tokens_full": 1_614, "tokens_sent": 260} if action == "search" else {}
             series.add_row(AuditRow(action, outcome, at, client=client, seconds=seconds, details=details))
     store = open_store(f"sqlite:///{folder / 'store.db'}")
-    store.add_series(series.take_amounts())
+    store.append_audit([], series=series.take_amounts())
     store.close()
 
 

@@ -10,9 +10,10 @@ import threading
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from http.client import IncompleteRead
+from http.client import HTTPConnection, IncompleteRead
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -100,4 +101,32 @@ def test_a_gateway_that_drains_is_not_ready_and_still_serves(tmp_path: Path) -> 
         assert listed.status == 200
         assert listed.headers["connection"] == "close"
         process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+
+
+def test_a_gateway_serves_for_as_long_as_its_proxy_sends_requests(tmp_path: Path) -> None:
+    with started(tmp_path, drainSeconds=1) as (process, served):
+        call = {"name": "one___pause", "arguments": {"seconds": 0.5}}
+        process.send_signal(signal.SIGTERM)
+        # Together they take much longer than the drain.
+        for number in range(8):
+            request = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": call}
+            assert served.request("/mcp", "", request).status == 200
+        assert process.wait(60) == 0
+
+
+def test_a_request_on_a_connection_from_before_the_shutdown_is_served(tmp_path: Path) -> None:
+    with started(tmp_path) as (process, served):
+        connections = [HTTPConnection(str(urlsplit(served.url).netloc), timeout=60) for _ in range(2)]
+        # One connection is new, and a request has ended on the other.
+        connections[0].connect()
+        connections[1].request("GET", "/health")
+        assert connections[1].getresponse().read()
+        process.send_signal(signal.SIGTERM)
+        wait_until(lambda: _get_status(served, "/ready") == 0)
+        for connection in connections:
+            connection.request("GET", "/health")
+            response = connection.getresponse()
+            assert (response.status, response.headers["connection"]) == (200, "close")
+            response.read()
         assert process.wait(60) == 0

@@ -122,15 +122,18 @@ def test_killed_writer_loses_no_acknowledged_audit_row(tmp_path: Path) -> None:
 
 def test_amounts_are_summed_by_minute_hour_and_day(store: Store) -> None:
     start = 10 * DAY
-    store.add_series(
-        [
+    store.append_audit(
+        [],
+        series=[
             SeriesAmount(start + 1, "cursor", "calls", 2),
             SeriesAmount(start + 59, "cursor", "calls", 1),
             SeriesAmount(start + 60, "cursor", "calls", 4),
             SeriesAmount(start + 60, "", "calls", 8),
-        ]
+        ],
     )
-    store.add_series([SeriesAmount(start + 3_600, "cursor", "calls", 16), SeriesAmount(start, "cursor", "errors", 1)])
+    store.append_audit(
+        [], series=[SeriesAmount(start + 3_600, "cursor", "calls", 16), SeriesAmount(start, "cursor", "errors", 1)]
+    )
     assert store.list_series("minute", start + 61) == [
         SeriesAmount(start + 60, "", "calls", 8),
         SeriesAmount(start + 60, "cursor", "calls", 4),
@@ -149,7 +152,7 @@ def test_amounts_are_summed_by_minute_hour_and_day(store: Store) -> None:
 def test_old_steps_are_deleted_and_coarse_ones_are_kept_longer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 5_000 * DAY
     for age_days in (0, 2, 100, 2_000):
-        store.add_series([SeriesAmount(now - age_days * DAY, "", "calls", 1)])
+        store.append_audit([], series=[SeriesAmount(now - age_days * DAY, "", "calls", 1)])
     store.prune_series(now)
     assert [len(store.list_series(resolution, 0.0)) for resolution in ("minute", "hour", "day")] == [1, 2, 3]
     monkeypatch.setattr(time_series, "MAX_SERIES_ROWS", 4)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from toolcrib.errors import InvalidStore
 from toolcrib.storage import journal, open_store
 from toolcrib.storage.journal import Journal, JournalMark
 from toolcrib.storage.store import Store
@@ -105,11 +106,11 @@ def test_a_failed_recovery_continues_where_it_ended(
 
     def apply_once(lines: Any, mark: JournalMark) -> None:
         if counting_store.get_stats():
-            raise ValueError("the disk is full")
+            raise InvalidStore("the disk is full")
         counting_store.add_calls({}, {"written": len(lines)}, mark)
 
     opened = counting_store.open_journal("calls")
-    with pytest.raises(ValueError):
+    with pytest.raises(InvalidStore):
         counting_store.recover_lines(opened, apply_once)
     assert not opened.is_recovered
     assert recover(counting_store) == 5
@@ -132,6 +133,19 @@ def test_damaged_line_does_not_keep_the_others_from_being_written(
     path.write_bytes(b"\n".join([first, damaged, last, b""]))
     assert recover(counting_store) == 2
     assert "a damaged line is left out" in caplog.text
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("unknown", [b'{"a":1}', b"7", b'["written","many"]', b'["written"]', b"null"])
+def test_line_of_another_version_does_not_keep_the_others_from_being_written(
+    unknown: bytes, folder: Path, counting_store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    leave_lines(folder, 3)
+    (path,) = folder.glob("*.0*")
+    first, _, last, _ = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([first, unknown, last, b""]))
+    assert recover(counting_store) == 2
+    assert "a line of another version is left out" in caplog.text
     assert list(folder.iterdir()) == []
 
 

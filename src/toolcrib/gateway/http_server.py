@@ -3,7 +3,7 @@
 Without the time limit, a client that sends its headers slowly could keep a connection open forever.
 
 After SIGTERM a gateway first reports that it is not ready, so that a proxy sends new requests elsewhere.
-Then it stops accepting connections, ends the streams that have no end, and finishes the requests in flight.
+When no new requests come, it stops accepting connections, ends the streams that have no end, and finishes the requests in flight.
 """
 
 from __future__ import annotations
@@ -28,6 +28,11 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 # From the first byte of a connection or of a request to the end of its headers.
 HEADER_SECONDS: Final = 15.0
+# A connection that is idle when the server stops is closed after this time, because a request may be on its way.
+IDLE_CLOSE_SECONDS: Final = 2.0
+# A proxy that has sent no request for this time has noticed that the gateway is not ready.
+QUIET_SECONDS: Final = 1.0
+_STATUS_PATHS: Final = frozenset({"/health", "/ready"})
 
 _Protocol: Any = AutoHTTPProtocol
 
@@ -45,7 +50,7 @@ class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
     def data_received(self, data: bytes) -> None:
         """Start the time limit of a further request, or stop it at the end of the headers."""
         super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
+        if not self._is_idle():
             self._stop_timer()
         elif self._timer is None:
             self._start_timer()
@@ -54,6 +59,18 @@ class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
         """Stop the time limit."""
         self._stop_timer()
         super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        """End the connection after its request. If it has none, wait a short time for one."""
+        if self._is_idle():
+            asyncio.get_running_loop().call_later(
+                IDLE_CLOSE_SECONDS, lambda: self._is_idle() and self.transport.close()
+            )
+        else:
+            super().shutdown()
+
+    def _is_idle(self) -> bool:
+        return self.cycle is None or bool(self.cycle.response_complete)
 
     def _start_timer(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(HEADER_SECONDS, self.transport.close)
@@ -69,6 +86,7 @@ class Drain:
 
     def __init__(self) -> None:
         self.is_started = False
+        self.last_request_at = 0.0
         self._streams_ended = anyio.Event()
         # Called when the streams are ended.
         self.on_end_streams: list[Callable[[], None]] = []
@@ -116,6 +134,8 @@ class DrainMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if scope["path"] not in _STATUS_PATHS:
+            self._drain.last_request_at = time.monotonic()
 
         async def send_and_close(message: Message) -> None:
             if message["type"] == "http.response.start" and self._drain.is_started:
@@ -152,10 +172,18 @@ class DrainingServer(uvicorn.Server):
         """Return whether the server stops now."""
         if self._stop_at is not None:
             self._drain.start()
-            self.should_exit = self.should_exit or time.monotonic() >= self._stop_at
+            self.should_exit = self.should_exit or self._may_stop(self._stop_at, time.monotonic())
         return await super().on_tick(counter)
+
+    def _may_stop(self, stop_at: float, now: float) -> bool:
+        """Return whether the proxy sends no more requests, or has done so for half of the time of the shutdown."""
+        is_quiet = now - self._drain.last_request_at >= QUIET_SECONDS
+        return now >= stop_at + (0 if is_quiet else (self.config.timeout_graceful_shutdown or 0) / 2)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop accepting connections and finish the requests in flight."""
+        if self._stop_at is not None and self.config.timeout_graceful_shutdown:
+            late_seconds = max(time.monotonic() - self._stop_at, 0)
+            self.config.timeout_graceful_shutdown = max(int(self.config.timeout_graceful_shutdown - late_seconds), 1)
         self._drain.end_streams()
         await super().shutdown(sockets)

@@ -159,16 +159,17 @@ class AbandonedJournal:
         self._folder = folder
         self.key = key
 
-    def iter_batches(self, position: int) -> Iterator[tuple[list[Any], JournalMark]]:
+    def iter_batches(self, position: int, *, one_by_one: bool = False) -> Iterator[tuple[list[Any], JournalMark]]:
         """Yield the lines after a position in batches, each with its mark.
 
         An incomplete last line is ignored, and so is a line that was damaged, for example by a crash of the machine.
         """
+        batch_lines = 1 if one_by_one else MAX_RECOVERED_LINES
         for path in self.list_files():
             number = int(path.suffix[1:])
             *lines, _ = path.read_bytes().split(b"\n")
-            for start in range(max(position - number, 0), len(lines), MAX_RECOVERED_LINES):
-                batch = lines[start : start + MAX_RECOVERED_LINES]
+            for start in range(max(position - number, 0), len(lines), batch_lines):
+                batch = lines[start : start + batch_lines]
                 yield list(_parse_lines(batch, path)), JournalMark(self.key, number + start + len(batch))
 
     def list_files(self) -> list[Path]:

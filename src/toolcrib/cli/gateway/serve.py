@@ -73,6 +73,8 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
             build_http_app(hub, on_started, pages=build_console_routes(), sessions=sessions, drain=drain),
             log_config=None,
             access_log=False,
+            # Longer than proxies keep an idle connection, so that they never send a request on a closed one.
+            timeout_keep_alive=75,
             timeout_graceful_shutdown=math.ceil(config.http.shutdown_seconds),
             lifespan="on",
             http=TimedHttpProtocol,
