@@ -10,7 +10,7 @@ cores or on the clients. Each fault happens under load; what was acknowledged is
 import signal
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from itertools import chain
 from pathlib import Path
@@ -184,7 +184,7 @@ async def measure_fault(cluster: Cluster, fault: str, cause: Any) -> FaultResult
 
 async def measure_faults(
     folder: Path, server: PostgresServer, model_url: str, clients: tuple[int, int], away_seconds: float
-) -> AsyncIterator[FaultResult]:
+) -> AsyncGenerator[FaultResult]:
     """Cause every fault once, on the same three replicas, and yield each result."""
     url = server.create_database()
     with run_proxy(server.port) as cut:

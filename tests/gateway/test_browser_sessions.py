@@ -1,11 +1,25 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import anyio
+import httpx2
+import pytest
+
+from tests.support.ports import find_free_ports
+from tests.support.postgres import PostgresServer
+from tests.support.replica_load import ADMIN, ReplicaProcess, build_replica_config
+from tests.support.tcp_proxy import run_proxy
+from toolcrib.errors import InvalidStore
 from toolcrib.gateway.browser_sessions import (
     BROWSER_SESSION_SECONDS,
+    CHECK_SESSION_SECONDS,
     LOGIN_LINK_SECONDS,
     MAX_BROWSER_SESSIONS,
     BrowserSessions,
 )
+from toolcrib.storage import open_store
+from toolcrib.storage.store import Store
 
 
 class FakeClock:
@@ -45,3 +59,83 @@ def test_link_is_redeemed_once() -> None:
     link = sessions.create_link_token()
     assert sessions.redeem_link(link)
     assert not sessions.redeem_link(link) and not sessions.redeem_link("")
+
+
+def test_replicas_share_sessions_until_they_end(store: Store) -> None:
+    clock = FakeClock()
+    here, there = BrowserSessions(clock, store), BrowserSessions(clock, store)
+    assert here.anonymous_csrf_token == there.anonymous_csrf_token
+    cookie = here.open_session("hash")
+    assert not here.needs_check(cookie) and there.needs_check(cookie)
+    there.load_session(cookie)
+    session = there.find_session(cookie)
+    assert session and session == here.find_session(cookie) and not there.needs_check(cookie)
+    there.end_session(session.id)
+    there.forget_session(session.id)
+    clock.now += CHECK_SESSION_SECONDS
+    assert here.needs_check(cookie)
+    here.load_session(cookie)
+    assert here.find_session(cookie) is None and there.find_session(cookie) is None
+
+
+def test_a_session_expires_on_all_replicas_at_the_same_time(store: Store) -> None:
+    clock = FakeClock()
+    here, there = BrowserSessions(clock, store), BrowserSessions(clock, store)
+    cookie = here.open_session("hash")
+    clock.now += BROWSER_SESSION_SECONDS - 1
+    there.load_session(cookie)
+    assert there.find_session(cookie)
+    clock.now += 1
+    assert there.find_session(cookie) is None
+    there.load_session(cookie)
+    assert there.find_session(cookie) is None
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")
+async def test_a_login_on_one_replica_is_valid_on_the_other(postgres_url: str, tmp_path: Path) -> None:
+    config = build_replica_config(postgres_url, "http://127.0.0.1:1")
+    replicas = [ReplicaProcess(tmp_path / str(port), port, config) for port in find_free_ports(2)]
+    try:
+        for replica in replicas:
+            await replica.start()
+        first, second = (replica.url for replica in replicas)
+        async with httpx2.AsyncClient(timeout=60) as http:
+            page = (await http.get(f"{first}/login", headers={"accept": "text/html"})).text
+            headers = {"origin": second, "x-csrf-token": read_csrf_token(page)}
+            opened = await http.post(f"{second}/api/login", json={"key": ADMIN}, headers=headers)
+            assert opened.status_code == 200, opened.text
+            cookie = {"cookie": opened.headers["set-cookie"].partition(";")[0]}
+            assert (await http.get(f"{first}/api/session", headers=cookie)).json()["name"] == "admin"
+            page = (await http.get(f"{first}/", headers={**cookie, "accept": "text/html"})).text
+            headers = {**cookie, "origin": second, "x-csrf-token": read_csrf_token(page)}
+            assert (await http.post(f"{second}/api/logout", headers=headers)).status_code == 200
+            assert (await http.get(f"{second}/api/session", headers=cookie)).status_code == 401
+            # The other replica looks after some seconds.
+            while (await http.get(f"{first}/api/session", headers=cookie)).status_code == 200:
+                await anyio.sleep(0.1)
+    finally:
+        for replica in replicas:
+            await replica.stop()
+
+
+def read_csrf_token(page: str) -> str:
+    return page.partition('name="csrf-token" content="')[2].partition('"')[0]
+
+
+def test_while_the_store_is_away_known_sessions_stay_and_logins_are_local(postgres_server: PostgresServer) -> None:
+    url = postgres_server.create_database()
+    with run_proxy(postgres_server.port) as cut:
+        store = open_store(url.replace(f":{postgres_server.port}/", f":{cut.port}/"))
+        clock = FakeClock()
+        sessions = BrowserSessions(clock, store)
+        known = sessions.open_session("hash")
+        cut.on_data = lambda data: (False, True)
+        local = sessions.open_session("hash")
+        clock.now += CHECK_SESSION_SECONDS
+        sessions.load_session(known)
+        assert sessions.find_session(known) and sessions.find_session(local)
+        with pytest.raises(InvalidStore):
+            sessions.end_session("any")
+        cut.on_data = lambda data: (True, False)
+        store.close()

@@ -32,22 +32,21 @@ class TcpProxy:
                 Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with client, socket.create_connection(("127.0.0.1", self._target_port)) as server:
+        with suppress(OSError), client, socket.create_connection(("127.0.0.1", self._target_port)) as server:
             Thread(target=_copy, args=(server, client), daemon=True).start()
-            with suppress(OSError):
-                while data := client.recv(65_536):
-                    forward, cut = self.on_data(data)
-                    if cut:
-                        # The client gets no response.
-                        client.shutdown(socket.SHUT_RDWR)
-                    if forward:
-                        server.sendall(data)
-                    if cut:
-                        # Wait until the server has read everything and closed the connection.
-                        server.shutdown(socket.SHUT_WR)
-                        while server.recv(65_536):
-                            pass
-                        return
+            while data := client.recv(65_536):
+                forward, cut = self.on_data(data)
+                if cut:
+                    # The client gets no response.
+                    client.shutdown(socket.SHUT_RDWR)
+                if forward:
+                    server.sendall(data)
+                if cut:
+                    # Wait until the server has read everything and closed the connection.
+                    server.shutdown(socket.SHUT_WR)
+                    while server.recv(65_536):
+                        pass
+                    return
 
 
 def _copy(source: socket.socket, target: socket.socket) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
 
+import anyio
+
 from toolcrib.config.settings import ApiKey, HttpConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.gateway.browser_sessions import COOKIE_NAME, CSRF_HEADER, BrowserSession, BrowserSessions
@@ -48,6 +50,7 @@ class Authenticator:
     def __init__(self, get_keys: Callable[[], Collection[ApiKey]], sessions: BrowserSessions | None = None) -> None:
         self.get_keys = get_keys
         self.sessions = sessions
+        self._limiter = anyio.CapacityLimiter(1)
 
     def authenticate(self, scope: MutableMapping[str, Any]) -> Principal | None:
         """Return the principal, or None without a valid key. Remove the key from the headers."""
@@ -71,6 +74,15 @@ class Authenticator:
         if principal is None and _is_public(scope["path"]):
             return ANONYMOUS
         return principal
+
+    async def load_session(self, scope: MutableMapping[str, Any]) -> None:
+        """Read the session of a cookie that another replica may have opened or ended."""
+        if self.sessions is None or scope["path"].startswith(_KEY_ONLY_PREFIXES):
+            return
+        for cookie in _list_session_cookies(scope):
+            if self.sessions.needs_check(cookie):
+                # One thread, so that invalid cookies do not use all threads.
+                await anyio.to_thread.run_sync(self.sessions.load_session, cookie, limiter=self._limiter)
 
     def is_forged(self, scope: MutableMapping[str, Any], principal: Principal) -> bool:
         """Return whether a page of another site may have sent a request that changes something.

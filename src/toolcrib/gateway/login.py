@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolcrib.config.settings import ApiKey
+from toolcrib.errors import InvalidStore
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import LOGIN_PATH, MAX_KEY_CHARS, Principal, find_key
 from toolcrib.gateway.browser_sessions import BROWSER_SESSION_SECONDS, COOKIE_NAME, BrowserSessions
@@ -57,7 +58,7 @@ class LoginApi:
         response = JSONResponse({"loggedIn": True})
         response.set_cookie(
             COOKIE_NAME,
-            self._sessions.open_session(key_hash),
+            await anyio.to_thread.run_sync(self._sessions.open_session, key_hash),
             max_age=BROWSER_SESSION_SECONDS,
             httponly=True,
             samesite="strict",
@@ -71,12 +72,16 @@ class LoginApi:
 
     async def _log_out(self, request: Request) -> Response:
         session = _get_principal(request).session
+        try:
+            await anyio.to_thread.run_sync(self._sessions.end_session, session)
+        except InvalidStore as error:
+            return JSONResponse({"error": f"you are still logged in; try again: {error}"}, 503, {"retry-after": "1"})
 
-        async def close_session() -> None:
-            self._sessions.close_session(session)
+        async def forget_session() -> None:
+            self._sessions.forget_session(session)
 
         # Afterwards, because the middleware cuts off responses of an ended session.
-        response = JSONResponse({"loggedIn": False}, background=BackgroundTask(close_session))
+        response = JSONResponse({"loggedIn": False}, background=BackgroundTask(forget_session))
         response.delete_cookie(COOKIE_NAME, httponly=True, samesite="strict")
         return response
 

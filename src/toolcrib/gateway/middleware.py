@@ -113,6 +113,7 @@ class SecurityMiddleware:
                 if _is_preflight(scope):
                     await _send_preflight_response(scope, response)
                 else:
+                    await self._auth.load_session(scope)
                     state["principal"] = principal = self._authorize(scope)
                     state["csrf_token"] = self._auth.get_csrf_token(principal)
                     response.is_anonymous = principal is ANONYMOUS

@@ -60,13 +60,16 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
     import uvicorn
 
     from toolcrib.console.pages import build_console_routes
+    from toolcrib.files.store_url import is_postgres_url
     from toolcrib.gateway.app import build_http_app
     from toolcrib.gateway.browser_sessions import BrowserSessions
     from toolcrib.gateway.http_server import Drain, DrainingServer, TimedHttpProtocol
     from toolcrib.hub.startup import START_WAIT_SECONDS, open_hub
 
     hub = open_hub(config, wait_seconds=START_WAIT_SECONDS)
-    sessions, drain = BrowserSessions(), Drain()
+    # Only a database server has several replicas.
+    sessions = BrowserSessions(store=hub.store if is_postgres_url(config.store) else None)
+    drain = Drain()
     try:
         on_started = _print_if_started if should_show_progress(verbose, json_log) else None
         settings = uvicorn.Config(
