@@ -159,6 +159,17 @@ class AbandonedJournal:
         self._folder = folder
         self.key = key
 
+    def write_lines(self, get_position: Callable[[str], int], apply: ApplyLines, *, one_by_one: bool = False) -> None:
+        """Write the lines after the stored position. A line that another version of Toolcrib wrote may be left out."""
+        for lines, mark in self.iter_batches(get_position(self.key), one_by_one=one_by_one):
+            try:
+                apply(lines, mark)
+            except (AttributeError, LookupError, TypeError, ValueError) as error:
+                if not one_by_one:
+                    self.write_lines(get_position, apply, one_by_one=True)
+                    return
+                _log.warning("%s: a line of another version is left out: %r", self.key, error)
+
     def iter_batches(self, position: int, *, one_by_one: bool = False) -> Iterator[tuple[list[Any], JournalMark]]:
         """Yield the lines after a position in batches, each with its mark.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,7 @@ from toolcrib.storage.access import KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.changes import Change, RecordedChange
 from toolcrib.storage.definitions import DefinitionVersion, SavedQuery, StoredRequests
-from toolcrib.storage.journal import AbandonedJournal, ApplyLines, Journal, JournalKind, JournalMark
+from toolcrib.storage.journal import ApplyLines, Journal, JournalKind, JournalMark
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.pins import PinSummary
@@ -46,7 +45,6 @@ PRUNE_INTERVAL: Final = 256
 VECTOR_PRUNE_INTERVAL: Final = 10_000
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
 
 
 class Store:
@@ -94,22 +92,14 @@ class Store:
         if own.is_recovered:
             return
         for abandoned in own.list_abandoned():
-            self._recover_journal(abandoned, apply)
+            abandoned.write_lines(self._get_position, apply)
             for path in abandoned.list_files():
                 path.unlink()
             self.take_value("journal", abandoned.key, time.time())
         own.is_recovered = True
 
-    def _recover_journal(self, abandoned: AbandonedJournal, apply: ApplyLines, *, one_by_one: bool = False) -> None:
-        position = self.get_values("journal", [abandoned.key], time.time()).get(abandoned.key, "0")
-        for lines, mark in abandoned.iter_batches(int(position), one_by_one=one_by_one):
-            try:
-                apply(lines, mark)
-            except (AttributeError, LookupError, TypeError, ValueError) as error:
-                if not one_by_one:
-                    self._recover_journal(abandoned, apply, one_by_one=True)
-                    return
-                _log.warning("%s: a line of another version is left out: %r", mark.key, error)
+    def _get_position(self, key: str) -> int:
+        return int(self.get_values("journal", [key], time.time()).get(key, "0"))
 
     def get_manifest(self, server: str) -> ServerManifest | None:
         """Return a server's manifest."""
