@@ -69,6 +69,18 @@ def test_unset_variable_without_a_placeholder_is_reported_alone(path: Path) -> N
     assert "the environment variable NOT_SET_HERE is not set" in result.stdout
 
 
+def test_unset_variable_does_not_hide_an_invalid_key(path: Path) -> None:
+    text = '{"mcpServers": {"a": {"url": "${NOT_SET_HERE}"}}, "overrides": {"a___b": {"descripton": "x"}}}'
+    result = _run(path, text)
+    assert result.stdout == (
+        "error: a: the environment variable NOT_SET_HERE is not set\n"
+        "  set it, or add a default: ${NOT_SET_HERE:-…}\n"
+        f'error: {path}, line 1: overrides.a___b.descripton: unknown key; did you mean "description"?\n'
+        "  correct it\n"
+        f"2 problems in {path}, 2 errors.\n"
+    )
+
+
 def test_invalid_file_is_reported(path: Path) -> None:
     result = _run(path, '{"htp": {"port": "${SET_HERE}"}}')
     assert result.exit_code == 1

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from toolcrib.gateway.mcp.admin.doctor import ServerReport
 
 _MAX_LISTED_SECRETS = 5
+_PLACEHOLDER = "https://not.set"
 _COLOURS = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
@@ -69,14 +70,16 @@ def _check_config_file(path: Path) -> tuple[GatewayConfig | None, list[ConfigFin
     """Return the configuration and its problems, most severe first."""
     document = read_document(path)
     unset = find_unset_variables(document.value, os.environ)
-    # Unset variables get a placeholder, so that other problems are found as well.
-    placeholders = dict.fromkeys(collect_required_variables(document.value), "not set")
+    # Unset variables get a placeholder, so that other problems are found as well. It is valid as an address too.
+    placeholders = dict.fromkeys(collect_required_variables(document.value), _PLACEHOLDER)
     try:
         config = parse_document(document, path, {**placeholders, **os.environ})
-    except InvalidConfig:
+    except InvalidConfig as error:
         if not unset:
             raise
-        return None, list(unset)
+        # An error that quotes the placeholder is due to the unset variable.
+        others = [] if _PLACEHOLDER in str(error) else [ConfigFinding("error", str(error), "correct it")]
+        return None, [*unset, *others]
     findings = check_config(
         config, lambda program, folders: shutil.which(program, path=folders), lambda folder: Path(folder).is_dir()
     )
