@@ -19,6 +19,7 @@ from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import check_bind_address
 from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
 from toolcrib.gateway.mcp.upstream.pool import OnServerStart
+from toolcrib.gateway.mcp.upstream.stdio import kill_orphaned_processes
 from toolcrib.gateway.quotas import EXCHANGE_SECONDS, has_quotas
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
@@ -46,6 +47,7 @@ async def run_gateway(
 ) -> AsyncIterator[McpRouter]:
     """Run the upstream servers and the background tasks; yield the router that serves clients."""
     router = McpRouter(hub, get_profile, audit)
+    await anyio.to_thread.run_sync(kill_orphaned_processes)
     async with anyio.create_task_group() as tasks:
         await tasks.start(router.pool.run)
         tasks.start_soon(_flush_counters, hub)

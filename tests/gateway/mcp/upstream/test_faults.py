@@ -25,6 +25,8 @@ from tests.gateway.mcp.harness import (
     script_server,
     wait_until,
 )
+from tests.support.gateway_process import run_process, wait_for, write_config
+from tests.support.ports import find_free_port
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.core.tool_names import safe_name
 from toolcrib.gateway.mcp.admin.api import list_server_status
@@ -435,6 +437,24 @@ async def test_stopping_a_server_kills_its_children(kind: str, tmp_path: Path) -
         child = int(note.read_text())
         assert is_running(child)
     await wait_until(lambda: not is_running(child))
+
+
+@LINUX_ONLY
+async def test_children_of_a_killed_gateway_are_killed_by_the_next_one(tmp_path: Path) -> None:
+    note, log = tmp_path / "child", tmp_path / "serve.log"
+    bad = faulty_server("daemon", str(note))
+    server = {"command": bad.command, "args": list(bad.args)}
+    path = write_config(tmp_path, {"mcpServers": {"bad": server}, "store": "sqlite://"})
+    command = [sys.executable, "-m", "toolcrib", "serve", "--config", str(path), "--port", str(find_free_port())]
+    with run_process(command, log) as process:
+        await anyio.to_thread.run_sync(wait_for, lambda: note.exists() and note.read_text(), process, log)
+        child = int(note.read_text())
+        async with gateway(build_config(GOOD)):
+            assert is_running(child)
+        process.kill()
+    assert is_running(child)
+    async with gateway(build_config(GOOD)):
+        await wait_until(lambda: not is_running(child))
 
 
 def is_running(pid: int) -> bool:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -34,7 +34,7 @@ EXIT_GRACE_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.01
 _BUFFERED_MESSAGES: Final = 16
 
-# A variable with a different value for each start of a server. Its helper processes inherit it.
+# A variable with the process id of the gateway and a token for each start of a server. Helper processes inherit it.
 _MARKER_VARIABLE: Final = "TOOLCRIB_SERVER_START"
 _MARKERS: Final[dict[int, str]] = {}
 _PROC: Final = Path("/proc")
@@ -85,7 +85,7 @@ async def run_child_process(
 ) -> AsyncIterator[MessageStreams]:
     """Start a server and yield its message streams; stop it and its children at the end."""
     stderr_tail.exit_code = None
-    marker = secrets.token_hex(16)
+    marker = f"{os.getpid()}-{secrets.token_hex(16)}"
     env = {**env, _MARKER_VARIABLE: marker}
     opening = anyio.open_process(command, env=env, cwd=cwd, start_new_session=sys.platform != "win32")
     process = await start_process(opening)
@@ -209,21 +209,34 @@ def kill_all_processes() -> None:
     kill_marked_processes(list(_MARKERS.values()))
 
 
-def kill_marked_processes(markers: Sequence[str]) -> None:
+def kill_marked_processes(markers: Collection[str]) -> None:
     """Kill the processes with one of these markers in their environment, on Linux.
 
     A helper process that started its own session, such as a browser, is not in the process group of
     its server.
     """
-    if not markers or not _PROC.is_dir():
-        return
-    wanted = [f"{_MARKER_VARIABLE}={marker}\0".encode() for marker in markers]
-    for folder in _PROC.iterdir():
-        if folder.name.isdigit():
-            with suppress(OSError):
-                environment = (folder / "environ").read_bytes() + b"\0"
-                if _MARKER_VARIABLE.encode() in environment and any(marker in environment for marker in wanted):
-                    os.kill(int(folder.name), signal.SIGKILL)
+    if markers:
+        _kill_processes(lambda marker, folder: marker in markers)
+
+
+def kill_orphaned_processes() -> None:
+    """Kill the processes that the servers of a killed gateway have left, on Linux."""
+
+    def is_orphan(marker: str, folder: Path) -> bool:
+        gateway = marker.partition("-")[0]
+        # Process ids have another meaning in a container.
+        return not (_PROC / gateway).exists() and (folder / "ns/pid").samefile(_PROC / "self/ns/pid")
+
+    _kill_processes(is_orphan)
+
+
+def _kill_processes(is_wanted: Callable[[str, Path], bool]) -> None:
+    for folder in _PROC.iterdir() if _PROC.is_dir() else ():
+        with suppress(OSError, ValueError):
+            pid, environment = int(folder.name), (folder / "environ").read_bytes()
+            marker = environment.partition(f"{_MARKER_VARIABLE}=".encode())[2].partition(b"\0")[0].decode()
+            if marker and is_wanted(marker, folder):
+                os.kill(pid, signal.SIGKILL)
 
 
 def send_signal(process: anyio.abc.Process, name: str) -> None:
