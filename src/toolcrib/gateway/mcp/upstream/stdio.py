@@ -210,24 +210,17 @@ def kill_all_processes() -> None:
 
 
 def kill_marked_processes(markers: Collection[str]) -> None:
-    """Kill the processes with one of these markers in their environment, on Linux.
-
-    A helper process that started its own session, such as a browser, is not in the process group of
-    its server.
-    """
+    """Kill the processes with these markers, on Linux. A helper may have left the process group of its server."""
     if markers:
         _kill_processes(lambda marker, folder: marker in markers)
 
 
 def kill_orphaned_processes() -> None:
-    """Kill the processes that the servers of a killed gateway have left, on Linux."""
-
-    def is_orphan(marker: str, folder: Path) -> bool:
-        gateway = marker.partition("-")[0]
-        # Process ids have another meaning in a container.
-        return not (_PROC / gateway).exists() and (folder / "ns/pid").samefile(_PROC / "self/ns/pid")
-
-    _kill_processes(is_orphan)
+    """Kill the processes that the servers of a killed gateway have left, on Linux, except in containers."""
+    own = _PROC / "self/ns/pid"
+    _kill_processes(
+        lambda marker, folder: not (_PROC / marker.partition("-")[0]).exists() and (folder / "ns/pid").samefile(own)
+    )
 
 
 def _kill_processes(is_wanted: Callable[[str, Path], bool]) -> None:
