@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import json
+import platform
 import socket
+import sys
 import threading
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -21,6 +24,8 @@ from tests.gateway.llm.serving import gateway_for_upstream, running_llm_gateway
 from tests.gateway.llm.serving_openai import chat_functions
 from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, encode_events
 from tests.gateway.serving import wait_until
+from tests.support.gateway_process import run_process, wait_for, write_config
+from tests.support.ports import find_free_port
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm import endpoint
 from toolcrib.gateway.llm.gateway import LlmGateway
@@ -38,7 +43,7 @@ def send_post(url: str, body: dict[str, Any]) -> socket.socket:
     """Send a request and return the connection without reading from it."""
     data = json.dumps(body).encode()
     host, port = url.removeprefix("http://").split(":")
-    head = f"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Length: {len(data)}\r\n\r\n"
+    head = f"POST /v1/messages HTTP/1.1\r\nHost: {host}\r\nContent-Length: {len(data)}\r\n\r\n"
     client = socket.socket()
     client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
     client.connect((host, int(port)))
@@ -85,6 +90,45 @@ def test_nothing_is_left_of_stalled_streams_that_are_closed_together(tools: list
         wait_until(lambda: count_open() == before + 2 * STALLED_STREAMS)
         clients.close()
         wait_until(lambda: count_open() == before)
+        is_closed.set()
+
+
+def is_listening(port: int) -> bool:
+    """Return whether a server accepts connections."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+def read_resident_kilobytes(pid: int) -> int:
+    """Return the memory of a process."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back on request")
+def test_memory_of_many_streams_that_are_closed_together_is_given_back(tmp_path: Path) -> None:
+    is_closed = threading.Event()
+    unfinished = ScriptedAnswer([message_start(), text_block("on and on " * 900), lambda: is_closed.wait(60)])
+    deferred = {"description": "x" * 20_000, "input_schema": {"type": "object"}, "defer_loading": True}
+    tools = [REGEX, *({"name": f"tool_{number}", **deferred} for number in range(30))]
+    port = find_free_port()
+    with raw_upstream(always=unfinished) as upstream, ExitStack() as clients:
+        config = write_config(tmp_path, {"models": {"m": {"url": upstream.url}}})
+        command = [sys.executable, "-m", "toolcrib", "serve", "--config", str(config), "--port", str(port)]
+        process = clients.enter_context(run_process(command, tmp_path / "log"))
+        wait_for(lambda: is_listening(port), process, tmp_path / "log")
+        with ExitStack() as streams:
+            # The first request loads what all later ones need.
+            streams.enter_context(send_post(f"http://127.0.0.1:{port}", messages(tools)))
+            wait_until(lambda: upstream.bodies)
+            before = read_resident_kilobytes(process.pid)
+            for number in range(1, endpoint.MANY_REQUESTS, 5):
+                for _ in range(5):
+                    streams.enter_context(send_post(f"http://127.0.0.1:{port}", messages(tools)))
+                wait_until(lambda expected=number + 5: len(upstream.bodies) == expected)  # type: ignore[misc]
+            held = read_resident_kilobytes(process.pid) - before
+        # Without a release, more than half stays with the process.
+        wait_until(lambda: read_resident_kilobytes(process.pid) - before < held / 4)
         is_closed.set()
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import gc
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 from urllib.parse import quote, unquote
@@ -31,6 +34,9 @@ PING_SECONDS: Final = 15.0
 # A request is cancelled if its client reads nothing for this long.
 STALL_SECONDS: Final = 120.0
 CHECK_INTERVAL_SECONDS: Final = 5.0
+# Their memory is given back to the system when this many requests, open at the same time, have ended.
+MANY_REQUESTS: Final = 100
+RELEASE_DELAY_SECONDS: Final = 1.0
 
 Treatment = Literal["native", "off", "search", "transparent"]
 ErrorRenderer = Callable[[RequestFailed], dict[str, Any]]
@@ -286,6 +292,37 @@ class HttpExchange:
         await self._send({"type": "http.response.start", "status": status, "headers": encoded})
 
 
+class _OpenRequests:
+    """Counts open requests, and gives memory back to the system after many of them have ended.
+
+    The C library would keep what most requests at one time have needed.
+    """
+
+    def __init__(self) -> None:
+        self._count = self._most = 0
+
+    @contextmanager
+    def add(self) -> Iterator[None]:
+        self._count += 1
+        self._most = max(self._most, self._count)
+        try:
+            yield
+        finally:
+            self._count -= 1
+            if self._most >= MANY_REQUESTS and self._count * 4 <= self._most:
+                self._most = self._count
+                loop = asyncio.get_running_loop()
+                loop.call_later(RELEASE_DELAY_SECONDS, loop.run_in_executor, None, _release_memory)
+
+
+def _release_memory() -> None:
+    gc.collect()
+    # Only glibc has this function.
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+_open_requests = _OpenRequests()
 Handler = Callable[[HttpExchange], Awaitable[None]]
 
 
@@ -312,7 +349,8 @@ class LlmEndpoint:
         disconnect = asyncio.ensure_future(_wait_for_disconnect(receive))
         disconnect.add_done_callback(exchange.abandon)
         try:
-            await self._handle(exchange)
+            with _open_requests.add():
+                await self._handle(exchange)
         except asyncio.CancelledError:
             if not exchange.is_abandoned or exchange.task.uncancel():
                 raise

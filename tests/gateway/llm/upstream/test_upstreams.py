@@ -197,6 +197,15 @@ def test_azure_upstream_gets_its_own_paths_and_key_header(url: str, target: str,
     assert header in dict(build_upstream_headers(upstream, [("authorization", "Bearer theirs")], key="k"))
 
 
+@pytest.mark.parametrize("query", ["", "?alt=sse"])
+def test_key_of_a_gemini_client_in_the_query_is_not_forwarded_with_the_key_of_the_upstream(query: str) -> None:
+    path = "/v1beta/models/gemini-3-pro:generateContent"
+    keyed = LlmUpstreamConfig("google", api="gemini", url="https://a", key="own")
+    target = f"{path}{query}{'&' if query else '?'}key=theirs"
+    assert adapt_target(keyed, target) == f"{path}{query}"
+    assert adapt_target(LlmUpstreamConfig("google", api="gemini", url="https://a"), target) == target
+
+
 def test_changed_settings_apply_to_the_next_request() -> None:
     with ScriptedModel(lambda request: Turn("Hello")) as model:
         settings = [parse_models()]

@@ -215,6 +215,11 @@ class _KeyPauses:
 
 def adapt_target(upstream: LlmUpstreamConfig, target: str) -> str:
     """Return the path and query for an upstream. Azure has the paths of OpenAI below `/openai`."""
+    if upstream.api == "gemini" and upstream.api_keys:
+        # Google's clients may have their key in the query, and it is not meant for the upstream.
+        path, _, query = target.partition("?")
+        kept = "&".join(parameter for parameter in query.split("&") if not parameter.startswith("key="))
+        return f"{path}?{kept}" if kept else path
     if target.startswith("/v1/") and upstream.api == "openai" and is_azure_host(upstream.url):
         return f"/openai{target}"
     return target
