@@ -110,7 +110,7 @@ def test_memory_of_many_streams_that_are_closed_together_is_given_back(tmp_path:
     is_closed = threading.Event()
     unfinished = ScriptedAnswer([message_start(), text_block("on and on " * 900), lambda: is_closed.wait(60)])
     deferred = {"description": "x" * 20_000, "input_schema": {"type": "object"}, "defer_loading": True}
-    tools = [REGEX, *({"name": f"tool_{number}", **deferred} for number in range(30))]
+    tools: list[dict[str, Any]] = [REGEX, *({"name": f"tool_{number}", **deferred} for number in range(30))]
     port = find_free_port()
     with raw_upstream(always=unfinished) as upstream, ExitStack() as clients:
         config = write_config(tmp_path, {"models": {"m": {"url": upstream.url}}})
