@@ -138,10 +138,15 @@ async def _warm_up_engine(router: McpRouter) -> None:
         started = anyio.current_time()
         warm_up = partial(engine.warm_up, max_tools=step)
         remaining = await anyio.to_thread.run_sync(warm_up) if len(engine.catalog) else 0
-        # Stored vectors are read much faster than new ones are computed.
-        is_fast = anyio.current_time() - started < _FAST_STEP_SECONDS
-        step = min(step * 2, MAX_ENCODED_PER_STEP) if is_fast else MIN_ENCODED_PER_STEP
+        step = choose_next_step(step, anyio.current_time() - started, remaining)
         await anyio.sleep(0.05 if remaining else HOUSEKEEPING_SECONDS)
+
+
+def choose_next_step(step: int, seconds: float, remaining: int) -> int:
+    """Return how many tools to encode next. Stored vectors are read much faster than new ones are computed."""
+    # A step cannot be interrupted, so the first one for new tools is small.
+    is_reading = remaining > 0 and seconds < _FAST_STEP_SECONDS
+    return min(step * 2, MAX_ENCODED_PER_STEP) if is_reading else MIN_ENCODED_PER_STEP
 
 
 async def reload_on_change(router: McpRouter) -> None:
