@@ -140,7 +140,7 @@ def _max_untimed_chars(pattern: str) -> int:
 
     If no group is repeated, backtracking takes at most `options * length ** (1 + loops)` steps.
     """
-    pattern = re.sub(r"(?s)\\[^1-9]", "", pattern)
+    pattern = re.sub(r"(?s)\\[^1-9]", "a", pattern)
     if re.search(r"\)[*+{]|\(\?\w*x", pattern):  # A verbose pattern can have a space before a repeat.
         return -1
     groups = 1 + pattern.count("(")
@@ -234,7 +234,7 @@ def _translate_set(members: Iterable[tuple[Any, Any]], flags: int) -> str:
                 kept += _escape(value)
             case "RANGE":
                 kept += "-".join(map(_escape, value))
-            case "CATEGORY":
+            case _:
                 kind = str(value).removeprefix("CATEGORY_")
                 characters = _CATEGORIES[kind.removeprefix("NOT_")][bool(flags & re.ASCII)]
                 kept += f"[^{characters}]" if kind.startswith("NOT_") else characters
