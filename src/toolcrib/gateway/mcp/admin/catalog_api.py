@@ -20,6 +20,7 @@ from toolcrib.gateway.mcp.server.meta_tools import FoundTool, render_tools
 from toolcrib.hub.directory import DirectoryEntry, exceeds_size
 from toolcrib.safety.pinning import render_definition_diff
 from toolcrib.session.session import Session
+from toolcrib.session.turn import MAX_SUGGESTIONS
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.store import Store
 from toolcrib.storage.tool_usage import ToolUsageTotal
@@ -72,7 +73,9 @@ def _find_entry(call: ApiCall) -> DirectoryEntry:
     name = call.text("name")
     entry = call.view.entries.get(name)
     if entry is None:
-        raise UnknownTool(f"there is no tool {name!r:.200}")
+        same = [one.name for one in call.view.entries.values() if one.remote_name == name][:MAX_SUGGESTIONS]
+        hint = f"did you mean {' or '.join(same)}?" if same else "search for its name"
+        raise UnknownTool(f"there is no tool {name!r:.200}; {hint}")
     return entry
 
 
