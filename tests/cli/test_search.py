@@ -264,3 +264,22 @@ def test_uncovered_part_of_a_query_is_printed(catalog: str) -> None:
     arguments = ("send a mail and play the trombone", "--catalog", catalog)
     assert search(*arguments).stdout.splitlines()[-1] == "No tool fits: play the trombone"
     assert json.loads(search(*arguments, "--json").stdout)["unserved"] == ["play the trombone"]
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "fast", "lexical"])
+def test_index_of_a_large_catalog_is_kept_in_the_cache_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    monkeypatch.setenv("TOOLCRIB_CACHE", str(tmp_path / "cache"))
+    tools = [{"name": f"send_{n}", "description": f"Send letter {n}", "input_schema": {}} for n in range(1_000)]
+    file = tmp_path / "tools.json"
+    file.write_text(json.dumps(tools))
+    arguments = ["search", "letter 17", "--catalog", str(file), "--mode", mode, "--json"]
+    first = CliRunner().invoke(toolcrib, arguments)
+    index = tmp_path / "cache" / "words.npz"
+    written = index.stat()
+    again = CliRunner().invoke(toolcrib, arguments)
+    assert (again.exit_code, again.output) == (0, first.output)
+    assert index.stat().st_mtime_ns == written.st_mtime_ns
+    monkeypatch.setenv("TOOLCRIB_CACHE", "off")
+    assert CliRunner().invoke(toolcrib, arguments).output == first.output

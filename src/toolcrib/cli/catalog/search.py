@@ -10,13 +10,18 @@ from typing import Any, Final
 
 import click
 
+from toolcrib import __version__
 from toolcrib.cli.catalog.gateway_catalog import GatewayCatalog
 from toolcrib.cli.gateway.client import find_running_gateway, gateway_options
 from toolcrib.cli.printing import ToolTable, format_reasons, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.core.catalog import Catalog
+from toolcrib.embedders.user_cache import find_cache_folder
+from toolcrib.encoder.default import DEFAULT_ENCODER
+from toolcrib.files.array_file import ArrayFile
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.search.filters import Where
+from toolcrib.search.hybrid.ranker import build_fast_ranker, build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.ranker import MatchReason, Ranker
 from toolcrib.search.regex import RegexRanker
@@ -106,10 +111,14 @@ class _SearchOptions:
         return not (self.query if self.mode == "regex" else self.query.strip())
 
     def build_rankers(self) -> Mapping[str, Ranker]:
-        """Return the rankers of the engine with these options."""
+        """Return the rankers of the engine with these options. The last keyword index is in the cache folder."""
+        folder = find_cache_folder()
+        words = ArrayFile(folder / "words.npz", __version__) if folder else None
         return {
             **RANKERS,
-            "lexical": LexicalRanker(syntax="lenient" if self.lenient else "strict"),
+            "hybrid": build_hybrid_ranker(DEFAULT_ENCODER, words=words),
+            "fast": build_fast_ranker(DEFAULT_ENCODER.static_embedder, words=words),
+            "lexical": LexicalRanker(syntax="lenient" if self.lenient else "strict", store=words),
             "regex": RegexRanker(ignore_case=self.ignore_case),
         }
 
