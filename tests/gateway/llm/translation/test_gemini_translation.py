@@ -18,7 +18,15 @@ from google.genai import errors, types
 from tests.gateway.llm.gemini.test_gemini import TOOL, both, generate, styles
 from tests.gateway.llm.raw_upstream import ScriptedAnswer, raw_upstream
 from tests.gateway.llm.serving import running_llm_gateway
-from tests.gateway.llm.translation.test_translation import MESSAGES_TOOL, PIXEL, RESPONSES_TOOL, chat_gateway, tide
+from tests.gateway.llm.serving_openai import chat_functions
+from tests.gateway.llm.translation.test_translation import (
+    MESSAGES_TOOL,
+    PIXEL,
+    RESPONSES_TOOL,
+    TIDE,
+    chat_gateway,
+    tide,
+)
 from tests.support.scripted_model.server import Request, Script, ScriptedModel
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig, ModelTarget
@@ -284,6 +292,20 @@ def test_calls_of_servers_that_do_not_number_them_stay_apart(answer: ScriptedAns
                 *_, last = other.responses.create(model="m", input="Hi", tools=[RESPONSES_TOOL], stream=True)
             output: Any = last
             assert [json.loads(item.arguments) for item in output.response.output] == days
+        searched = LlmUpstreamConfig(
+            "local", url=upstream.url, api="chat", tool_search="on", always_expose=("read_tide",)
+        )
+        tool = {"type": "function", "function": {"name": "read_tide", "parameters": TIDE}}
+        with (
+            running_llm_gateway(LlmGateway(LlmGatewayConfig((searched,)))) as served,
+            openai.OpenAI(base_url=f"{served.url}/v1", api_key="k", max_retries=0) as other,
+        ):
+            asked: Any = {"model": "m", "messages": question, "tools": [tool, *chat_functions()], "stream": True}
+            deltas = [choice.delta for chunk in other.chat.completions.create(**asked) for choice in chunk.choices]
+        calls: dict[int, str] = {}
+        for call in (call for delta in deltas for call in delta.tool_calls or ()):
+            calls[call.index] = calls.get(call.index, "") + call.function.arguments
+        assert [json.loads(arguments) for arguments in calls.values()] == days
 
 
 def test_alias_of_an_openai_upstream_answers_a_gemini_client() -> None:

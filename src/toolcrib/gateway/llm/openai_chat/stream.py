@@ -18,6 +18,7 @@ from toolcrib.gateway.llm.openai_chat.rewriter import (
 )
 from toolcrib.gateway.llm.search_loop import ReplyStream
 from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.translation.translator import CallCollector
 
 Chunk = dict[str, Any]
 
@@ -42,6 +43,7 @@ class ChatStream(ReplyStream):
         self._message: Chunk = {}
         self._texts: dict[str, list[str]] = {}
         self._calls: dict[int, _CallBuilder] = {}
+        self._collector = CallCollector()
         self._last: Chunk = {}
         self._usage: Any = None
         self._reason: Any = None
@@ -124,13 +126,15 @@ class ChatStream(ReplyStream):
 
     def _reset_round(self) -> None:
         self._message, self._texts, self._calls, self._last = {}, {}, {}, {}
+        self._collector = CallCollector()
         self._usage = self._reason = None
 
     def _visible_fields(self, delta: Chunk) -> Iterator[tuple[str, Any]]:
         """Record the fields of a delta and yield those for the client."""
         for field, value in delta.items():
             if field == "tool_calls":
-                calls = [piece for call in dicts_or_empty(value) for piece in self._add_call_delta(call)]
+                deltas = enumerate(dicts_or_empty(value))
+                calls = [piece for position, call in deltas for piece in self._add_call_delta(call, position)]
                 if calls:
                     yield field, calls
             elif field in TEXT_FIELDS and isinstance(value, str) and value:
@@ -152,13 +156,12 @@ class ChatStream(ReplyStream):
         self._sent_texts.add(field)
         return PARAGRAPH_BREAK + text if starts_paragraph else text
 
-    def _add_call_delta(self, delta: Chunk) -> Iterator[Chunk]:
+    def _add_call_delta(self, delta: Chunk, position: int) -> Iterator[Chunk]:
         """Add a delta to its call, and yield what the client gets of it.
 
         A call is held back until its name shows whether the gateway handles it.
         """
-        index = delta.get("index")
-        call = self._calls.setdefault(index if isinstance(index, int) else 0, _CallBuilder())
+        call = self._calls.setdefault(self._collector.add(delta, position), _CallBuilder())
         call.add_delta(delta)
         if call.is_sent:
             yield {**delta, "index": call.client_index}
