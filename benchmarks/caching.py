@@ -1,14 +1,13 @@
-"""What a conversation of 60 turns costs with a prompt cache, for each way of sending tools.
+"""Compare the cost of a conversation of 60 turns with a prompt cache, by the method of sending tools.
 
 python -m benchmarks.caching [--data DIR] [--sizes 60,300] [--out FILE]
 
-A scripted model answers 60 messages through the LLM gateway: 24 different questions from the queries
-of the catalog, 24 that need a tool again, and 12 that need none. It calls a tool whose definition it
-has been sent; else it searches with the words of the question, and once more by name if the tool was
-only named.
+A scripted model answers 60 messages through the LLM gateway: 24 different questions from the queries of the catalog, 24
+repeated questions, and 12 messages that need no tool. It calls a tool if it has received the definition. Otherwise it
+searches with the words of the question, and then by name if the result has only the name of the tool.
 
-The prompt cache is perfect: a request is cached up to the longest beginning that any earlier request
-of the conversation had, tool by tool and message by message. Tools come first, as providers do it.
+The simulated prompt cache is ideal: the longest prefix of a request that any earlier request of the conversation had is
+cached, in units of tools and messages. As at the providers, tools come before messages.
 """
 
 import json
@@ -62,7 +61,7 @@ FOLLOW_UPS = (
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked, and the arguments for each tool that would do, by name."""
+    """The text of a question, and the arguments for each suitable tool by name."""
 
     text: str
     calls: Mapping[str, Body]
@@ -70,8 +69,8 @@ class Question:
 
 WIRES = (Messages(), Chat(), Responses(), Gemini())
 APIS: Mapping[str, LlmApi] = {"Messages": "messages", "Gemini": "gemini"}
-TOOLS_PLACE = "@tools"
-WAYS: Mapping[str, Body] = {
+TOOLS_PLACEHOLDER = "@tools"
+METHODS: Mapping[str, Body] = {
     "reveal": {"style": "reveal"},
     "dispatch without prefetching": {"style": "dispatch", "prefetch": False},
     "dispatch": {"style": "dispatch"},
@@ -80,7 +79,7 @@ WAYS: Mapping[str, Body] = {
 
 @dataclass
 class Figures:
-    """What was sent over a conversation, in tokens. A stable request starts with the one before it."""
+    """The tokens sent in a conversation. A stable request starts with the whole request before it."""
 
     total: int = 0
     cached: int = 0
@@ -98,7 +97,7 @@ class Figures:
 
 
 class PromptCache:
-    """Counts the tokens of the requests of one conversation, and those that a prompt cache has."""
+    """Counts the tokens of the requests of one conversation, and how many of them are cached."""
 
     def __init__(self, count: Callable[[str], int]) -> None:
         self._count = count
@@ -221,8 +220,8 @@ def build_sender(wire: Wire, entries: Sequence[Body], client: httpx2.Client, url
     tools = json.dumps(entries, ensure_ascii=False)
 
     def send(history: Sequence[Body]) -> tuple[Body, str]:
-        body = json.dumps(wire.body(history, [TOOLS_PLACE]), ensure_ascii=False)
-        rest = body.replace(json.dumps([TOOLS_PLACE]), tools)
+        body = json.dumps(wire.body(history, [TOOLS_PLACEHOLDER]), ensure_ascii=False)
+        rest = body.replace(json.dumps([TOOLS_PLACEHOLDER]), tools)
         headers = {"content-type": "application/json"}
         answer = client.post(f"{url}{wire.path}", content=rest.encode(), headers=headers)
         answer.raise_for_status()
@@ -275,11 +274,11 @@ def choose_texts(questions: Sequence[Question]) -> list[str]:
 
     The messages that need no tool are among the later ones.
     """
-    chance = random.Random("caching")
+    rng = random.Random("caching")
     texts = [question.text for question in questions]
-    repeats = chance.choices(texts[: DIFFERENT // 2], k=TURNS - DIFFERENT - len(FOLLOW_UPS))
+    repeats = rng.choices(texts[: DIFFERENT // 2], k=TURNS - DIFFERENT - len(FOLLOW_UPS))
     later = [*texts[DIFFERENT // 2 :], *repeats, *FOLLOW_UPS]
-    chance.shuffle(later)
+    rng.shuffle(later)
     return [*texts[: DIFFERENT // 2], *later]
 
 
@@ -308,7 +307,7 @@ def measure(wire: Wire, tools: Sequence[Tool], questions: Sequence[Question], co
             gateway = LlmGateway(LlmGatewayConfig((upstream,)))
             return build_sender(wire, entries, client, opened.enter_context(running_llm_gateway(gateway)).url)
 
-        for name, settings in WAYS.items():
+        for name, settings in METHODS.items():
             figures[name] = start_model()
             converse(wire, texts, start_gateway(**settings))
         names = {name: name for name in figures} | {"all": "everything up front"}
@@ -340,8 +339,8 @@ def render_tables(data: Path, sizes: Sequence[int], wires: Sequence[Wire]) -> It
     """Yield the results as lines of Markdown."""
     folder = data / "mcp_catalog"
     title, count = find_token_counter()
-    every = {tool.id: tool for tool in sample_catalog(folder, 5_744, ())}
-    chosen = random.Random("caching").sample(build_questions(folder, every), DIFFERENT)
+    catalog_tools = {tool.id: tool for tool in sample_catalog(folder, 5_744, ())}
+    chosen = random.Random("caching").sample(build_questions(folder, catalog_tools), DIFFERENT)
     needs = [Need(question.text, ids) for question, ids in chosen]
     questions = [question for question, _ in chosen]
     yield "# Cost of a conversation with a prompt cache"
@@ -367,12 +366,12 @@ def render_tables(data: Path, sizes: Sequence[int], wires: Sequence[Wire]) -> It
 
 
 @click.command()
-@click.option("--data", type=click.Path(path_type=Path), help="Folder that holds mcp_catalog.")
+@click.option("--data", type=click.Path(path_type=Path), help="Folder with mcp_catalog.")
 @click.option("--sizes", default=SIZES, help="Numbers of tools.")
 @click.option("--apis", default=",".join(wire.name for wire in WIRES), help="Names of APIs.")
 @click.option("--out", type=click.Path(path_type=Path), default="benchmarks/results/caching.md")
 def main(data: Path | None, sizes: str, apis: str, out: Path) -> None:
-    """Measure what each way of sending tools costs."""
+    """Run the benchmark and write the tables."""
     lines = []
     wires = [wire for wire in WIRES if wire.name in apis.split(",")]
     for line in render_tables(data_folder(data), [int(size) for size in sizes.split(",")], wires):
