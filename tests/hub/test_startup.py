@@ -88,6 +88,18 @@ def test_replicas_share_the_embeddings_in_postgresql(postgres_url: str, monkeypa
     second.close()
 
 
+def test_indexes_of_a_replica_are_in_the_folder_of_its_journal(postgres_url: str, tmp_path: Path) -> None:
+    config = GatewayConfig(servers={"shop": SERVER}, store=postgres_url, path=tmp_path / "toolcrib.json")
+    tools = [{**TOOLS[number % 2], "name": f"tool_{number}"} for number in range(MIN_STORED_TOOLS)]
+    found = []
+    for _ in range(2):
+        with closing(open_hub(config)) as hub:
+            hub.update_server(SERVER, build_manifest(SERVER, tools, {}))
+            found.append(hub.engine.search("order of the customer", mode="lexical"))
+        assert (tmp_path / "toolcrib.journal" / "words.npz").is_file()
+    assert found[0] == found[1]
+
+
 def test_start_waits_for_postgresql(
     postgres_server: PostgresServer, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
