@@ -234,6 +234,7 @@ def test_changed_definition_is_rejected_and_approved(tmp_path: Path) -> None:
         (decision,) = gateway.request("/api/decisions", ADMIN).json["decisions"]
         assert decision["kind"] == "changed" and decision["before"]["description"] == DRAFT["description"]
         assert decision["findings"] and "Ignore all" in decision["diff"]
+        assert decision["inUse"] is False
         candidate = {name: decision[name] for name in ("server", "tool", "fingerprint")}
         assert post(gateway, "/api/decisions/approve", {**candidate, "fingerprint": "x"}).status == 409
         assert post(gateway, "/api/decisions/approve", {**candidate, "fingerprint": ""}).status == 400
@@ -245,6 +246,23 @@ def test_changed_definition_is_rejected_and_approved(tmp_path: Path) -> None:
         tool = gateway.request("/api/tools/office___draft_letter", ADMIN).json
         assert [version["fingerprint"] for version in tool["versions"]] and "Ignore all" in tool["versions"][0]["diff"]
         assert gateway.request("/api/decisions", READER).status == 403
+
+
+def test_changed_definition_is_in_use_if_changes_only_warn(tmp_path: Path) -> None:
+    def write(tool: dict[str, Any]) -> None:
+        path = write_config(tmp_path, office=server_entry(tool))
+        text = path.read_text(encoding="utf-8").replace('"profiles"', '"safety": {"changed": "warn"}, "profiles"')
+        path.write_text(text, encoding="utf-8")
+
+    write(DRAFT)
+    with running_gateway(tmp_path) as gateway:
+        wait_until(lambda: gateway.servers(ADMIN)["office"]["state"] == "started")
+        write({**DRAFT, "description": "Draft another letter."})
+        wait_until(lambda: gateway.request("/api/decisions", ADMIN).json["decisions"])
+        # The pin is written before the list of tools is replaced.
+        wait_until(lambda: gateway.request("/api/tools/office___draft_letter", ADMIN).status == 200)
+        (decision,) = gateway.request("/api/decisions", ADMIN).json["decisions"]
+        assert decision["inUse"] is True
 
 
 def test_servers_are_not_edited_over_the_network_unless_allowed(tmp_path: Path) -> None:

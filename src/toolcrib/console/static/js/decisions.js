@@ -110,10 +110,11 @@ function renderDecision(decision) {
       h("h3.mono", tool),
       h("span.badge", { dataset: { kind: decision.kind === "new" ? "bad" : "warn" } }, decision.kind === "new" ? "suspicious when first seen" : "definition changed"),
       isHigh ? h("span.badge", { dataset: { kind: "bad" } }, "looks hostile") : null,
+      decision.inUse ? h("span.badge", { dataset: { kind: "warn" } }, "in use") : null,
       h("span.muted", "first seen ", timeAgo(decision.firstSeen)),
       h(
         "span.actions",
-        decision.rejected ? null : act("Reject", "reject", "", `${tool} stays blocked.`),
+        decision.rejected ? null : act("Reject", "reject", "", `${tool} stays ${decision.inUse ? "in use: your configuration only warns" : "blocked"}.`),
         act("Approve", "approve", isHigh ? "danger" : "primary", `${tool} is approved.`),
       ),
     ),

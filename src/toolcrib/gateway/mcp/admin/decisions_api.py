@@ -48,6 +48,8 @@ def _render_decision(call: ApiCall, server: str, pin: Pin) -> dict[str, Any]:
         "kind": "changed" if pin.fingerprint else "new",
         "fingerprint": pin.candidate_fingerprint,
         "firstSeen": pin.first_seen,
+        # With `"changed": "warn"`, models see a changed tool before it is approved.
+        "inUse": any((one.server, one.remote_name) == (server, pin.tool) for one in call.router.hub.directory),
         "before": dict(pin.definition) if pin.fingerprint else None,
         "after": candidate,
         "diff": render_definition_diff(pin.definition, candidate),
