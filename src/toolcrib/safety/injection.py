@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -230,8 +230,15 @@ _SPACES: Final = re.compile(r"[^\S\n]+|\n\s*")
 _MARKUP: Final = re.compile(r"(?<!\w)[*_`~]{1,3}(?=\w)|(?<=\w)[*`~]{1,3}")
 
 
-def find_instructions(text: str) -> Iterator[SafetyFinding]:
-    """Yield at most one finding per phrase."""
+def find_instructions(text: str) -> Iterable[SafetyFinding]:
+    """Return at most one finding per phrase; equal findings of several lists are one."""
+    unique: dict[str, SafetyFinding] = {}
+    for finding in _find_in_variants(text):
+        unique.setdefault(finding.message.lower(), finding)
+    return unique.values()
+
+
+def _find_in_variants(text: str) -> Iterator[SafetyFinding]:
     normalized = _normalize(text)
     lower = normalized.replace("\n", " ").lower()
     yield from _find_phrases(normalized, lower)
