@@ -43,6 +43,7 @@ WORD_SEARCH_DESCRIPTION: Final = SEARCH_DESCRIPTION
 WORDS_DESCRIPTION: Final = "What you want to do, in plain words, at most {most} characters."
 REFERENCES_DESCRIPTION: Final = "How many tools to load (1 to {most}, default {default})."
 REFERENCE: Final = "The tool {name} is loaded; you can call it now. {description}"
+STALE_REFERENCES: Final = "The tools that were loaded here are no longer available."
 
 EXECUTE_NAME: Final = "execute_dynamic_tool"
 EXECUTE_DESCRIPTION: Final = "Call a tool that {search} has found."

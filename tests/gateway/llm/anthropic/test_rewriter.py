@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.gateway.llm.anthropic.requests import BM25, HARBOUR, REGEX, tool, tool_result_message, user_message
 from toolcrib.config.settings import LlmGatewayConfig, LlmSearchRanking
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.anthropic.endpoint import check_request
+from toolcrib.gateway.llm.anthropic.endpoint import check_request, drop_stale_references
 from toolcrib.gateway.llm.anthropic.history import make_server_id, render_plain_messages
 from toolcrib.gateway.llm.anthropic.server_search import ServerSearchRewriter
 from toolcrib.gateway.llm.anthropic.tools import build_search_index, has_deferred_tools, index_entries, parse_tools
@@ -218,9 +218,25 @@ LISTED = {
 }
 
 
-def test_mcp_tools_stay_enabled() -> None:
+def test_deferred_mcp_tools_are_disabled_until_found() -> None:
+    body = {"messages": [user_message("Go")], "tools": [REGEX, LISTED]}
     assert has_deferred_tools(LISTED) and not has_deferred_tools({**LISTED, "default_config": {}})
-    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, LISTED]})
+    rewriter = build_rewriter(body)
+    _, toolset = rewriter.next_request()["tools"]
+    assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}, "book": {"enabled": False}}
+    assert toolset["default_config"] == {"enabled": True}
+    block = {"id": "srvtoolu_1", "name": REGEX["name"], "input": {"pattern": "room"}}
+    (answer,) = rewriter.run_searches([block])
+    assert [item["tool_name"] for item in answer["content"]["tool_references"]] == ["cal_book"]
+    rewriter.add_results([{"type": "server_tool_use", **block}], [answer])
+    _, toolset = rewriter.next_request()["tools"]
+    assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
+    assert LISTED["configs"] == {"now": {"defer_loading": False}, "wipe": {"enabled": False}}
+
+
+def test_unlisted_mcp_tools_stay_enabled() -> None:
+    unlisted = {key: value for key, value in LISTED.items() if key != "tools"}
+    rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, unlisted]})
     _, toolset = rewriter.next_request()["tools"]
     assert toolset["configs"] == {"now": {}, "wipe": {"enabled": False}}
     assert "defer_loading" not in json.dumps(toolset)
@@ -232,6 +248,24 @@ def test_defer_loading_in_custom_object_is_supported() -> None:
     rewriter = build_rewriter({"messages": [user_message("Go")], "tools": [REGEX, custom, shown]})
     assert [item["name"] for item in rewriter.sent_entries] == [REGEX["name"], "lamp"]
     assert rewriter.sent_entries[1]["custom"] == {"x": 1}
+
+
+def test_stale_references_are_dropped() -> None:
+    body = {
+        "tools": [REGEX, *HARBOUR],
+        "messages": [
+            user_message("Go"),
+            assistant_message(*search_blocks("srvtoolu_1", "read_tide", "lost")),
+            tool_result_message("toolu_1", [{"type": "tool_reference", "tool_name": "lost"}]),
+        ],
+    }
+    parsed = parse_tools(body)
+    with pytest.raises(RequestFailed, match="'lost'"):
+        check_request(body, parsed, 9)
+    pruned = drop_stale_references(body, parsed)
+    check_request(pruned, parsed, 9)
+    assert "lost" not in json.dumps(pruned) and "read_tide" in json.dumps(pruned)
+    assert drop_stale_references(pruned, parsed) == pruned
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.config.settings import LlmUpstreamConfig
+from toolcrib.core import prompts
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
@@ -44,8 +45,16 @@ from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
 from toolcrib.gateway.llm.tools.tool_index import ToolIndex
-from toolcrib.profiles.claude import VARIANTS, RequestRefusal, find_refusal, is_search_tool, uses_tool_search
+from toolcrib.profiles.claude import (
+    VARIANTS,
+    RequestRefusal,
+    find_refusal,
+    is_search_tool,
+    referenced_tool_names,
+    uses_tool_search,
+)
 
+STALE_HEADER: Final = "x-toolcrib-stale-references"
 NOT_UNIQUE: Final = "tools: Tool names must be unique."
 BAD_NAME: Final = "tools.{place}.custom.name: String should match pattern '{pattern}'"
 BAD_SEARCH_NAME: Final = "tools.{place}.{type}.name: Input should be '{name}'"
@@ -70,6 +79,7 @@ THREADS_HOST: Final = "api.anthropic.com"
 THREAD_CODE: Final = "thread_unsupported_request"
 NO_THREADS: Final = "thread: threads are not supported for this request; send the whole conversation without `thread`"
 _SEARCH_SUCCESS: Final = "tool_search_tool_search_result"
+_STALE: Final = {"type": "text", "text": prompts.STALE_REFERENCES}
 # MCP clients send names of up to 128 characters.
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
@@ -129,8 +139,7 @@ def _has_threads(upstream: LlmUpstreamConfig) -> bool:
 
 
 async def _build_server_search(gateway: LlmGateway, request: LlmRequest, entries: list[Any]) -> ServerSearchRewriter:
-    body = request.body
-    tools = await gateway.run_for_request(request.exchange, partial(_parse_valid_tools, gateway, body))
+    body, tools = await gateway.run_for_request(request.exchange, partial(_check, gateway, request))
     ranking, rounds = request.upstream.search, gateway.settings.max_rounds
     index = await gateway.get_tool_index(
         entries, partial(build_search_index, tools, ranking), "messages", "search", ranking
@@ -144,10 +153,13 @@ async def _build_server_search(gateway: LlmGateway, request: LlmRequest, entries
     return rewriter
 
 
-def _parse_valid_tools(gateway: LlmGateway, body: Mapping[str, Any]) -> MessagesTools:
-    tools = parse_tools(body)
+def _check(gateway: LlmGateway, request: LlmRequest) -> tuple[dict[str, Any], MessagesTools]:
+    """Return the validated body and its tools."""
+    body, tools = request.body, parse_tools(request.body)
+    if request.exchange.get_header(STALE_HEADER) == "drop":
+        body = drop_stale_references(body, tools)
     check_request(body, tools, gateway.settings.max_tools)
-    return tools
+    return body, tools
 
 
 async def _get_transparent_index(gateway: LlmGateway, request: LlmRequest, entries: list[Any]) -> ToolIndex | None:
@@ -171,6 +183,20 @@ def check_request(body: Mapping[str, Any], tools: MessagesTools, max_tools: int)
     refusal = find_refusal(body) or next(_find_problems(body, tools, max_tools), None)
     if refusal is not None:
         raise RequestFailed(refusal.message, code=refusal.code)
+
+
+def drop_stale_references(body: Mapping[str, Any], tools: MessagesTools) -> dict[str, Any]:
+    """Return a request without references to tools that it no longer has."""
+    known = {str(entry.get("name")) for entry in tools.searchable}
+    if all(name in known for name in referenced_tool_names(body)):
+        return dict(body)
+    messages = [
+        {**message, "content": [_prune_references(block, known) for block in message["content"]]}
+        if isinstance(message, dict) and isinstance(message.get("content"), list)
+        else message
+        for message in body["messages"]
+    ]
+    return {**body, "messages": messages}
 
 
 def _find_problems(body: Mapping[str, Any], tools: MessagesTools, max_tools: int) -> Iterator[RequestRefusal]:
@@ -199,7 +225,7 @@ def _find_tool_problems(tools: MessagesTools, max_tools: int) -> Iterator[Reques
             yield RequestRefusal(BAD_NAME.format(place=place, pattern=f"^{_NAME.pattern}$"))
     if len(names) != len(set(names)):
         yield RequestRefusal(NOT_UNIQUE)
-    count = len(tools.deferred)
+    count = len(tools.deferred_names)
     if count > max_tools:
         yield RequestRefusal(TOO_MANY.format(count=count, limit=max_tools), TOOLS_LIMIT_CODE)
 
@@ -256,6 +282,26 @@ def _is_continuation(messages: list[Any], pending: Collection[str]) -> bool:
 
 def _block_ids(messages: list[Any]) -> set[str]:
     return {str(block.get("id")) for _, _, block in iter_blocks(messages)}
+
+
+def _prune_references(block: Any, known: set[str]) -> Any:
+    """Return a block without its references to unknown tools."""
+    if not isinstance(block, dict):
+        return block
+    content = block.get("content")
+    if is_search_result(block) and isinstance(content, dict):
+        references = _as_list(content.get("tool_references"))
+        rest = [part for part in references if not _is_stale(part, known)]
+        return {**block, "content": {**content, "tool_references": rest}}
+    if block.get("type") == "tool_result" and isinstance(content, list):
+        rest = [part for part in content if not _is_stale(part, known)]
+        # The API refuses an empty result.
+        return {**block, "content": rest or [_STALE]}
+    return block
+
+
+def _is_stale(part: Any, known: set[str]) -> bool:
+    return is_reference(part) and str(part.get("tool_name")) not in known
 
 
 def _as_list(value: object) -> list[Any]:

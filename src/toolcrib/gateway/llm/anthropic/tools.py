@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -31,22 +31,32 @@ _SEARCH_TOOL_KEYS: Final = ("type", "defer_loading", "strict", "allowed_callers"
 
 
 @dataclass(frozen=True, slots=True)
+class McpMember:
+    """A tool of an MCP server that the request lists."""
+
+    name: str
+    entry: Entry
+    is_deferred: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MessagesTools:
     """The parsed `tools` of a request.
 
     `search_names` are the names of the search tools, `searchable` the entries that they search.
-    `deferred` are the deferred entries by name.
+    `deferred` are the deferred entries by name; `deferred_names` also has tools of MCP servers.
     """
 
     entries: list[Any]
     search_names: frozenset[str]
     searchable: list[Entry]
     deferred: Mapping[str, Entry]
+    deferred_names: frozenset[str]
 
     def select_entries(self, revealed: Iterable[str]) -> list[Any]:
         """Return the entries to send: first those that are not deferred, then the revealed ones."""
         names = dict.fromkeys(revealed)
-        plain = [_plain_entry(entry) for entry in self.entries if not is_deferred_entry(entry)]
+        plain = [_plain_entry(entry, names) for entry in self.entries if not is_deferred_entry(entry)]
         entries = (self.deferred.get(name) for name in names)
         return plain + [_without_keys(entry, _SEARCH_KEYS) for entry in entries if entry is not None]
 
@@ -99,22 +109,28 @@ def parse_tools(body: Mapping[str, Any]) -> MessagesTools:
     search_names: set[str] = set()
     searchable: list[Entry] = []
     deferred: dict[str, Entry] = {}
+    deferred_members: list[str] = []
     for entry in entries:
         if not isinstance(entry, dict):
             continue
         if is_search_tool(entry):
             search_names.add(str(entry.get("name")))
-        elif entry.get("type") != MCP_TOOLSET:
+        elif entry.get("type") == MCP_TOOLSET:
+            members = list_mcp_members(entry)
+            searchable += [{**member.entry, "name": member.name} for member in members]
+            deferred_members += [member.name for member in members if member.is_deferred]
+        else:
             searchable.append(entry)
             if is_deferred_entry(entry):
                 deferred[str(entry.get("name"))] = entry
-    return MessagesTools(entries, frozenset(search_names), searchable, deferred)
+    deferred_names = frozenset([*deferred, *deferred_members])
+    return MessagesTools(entries, frozenset(search_names), searchable, deferred, deferred_names)
 
 
 def build_search_index(tools: MessagesTools, ranking: LlmSearchRanking) -> MessagesToolIndex:
     """Build the index of a request that uses the search tools of the API."""
     always_sent = [entry for entry in tools.entries if not is_deferred_entry(entry)]
-    indexed = index_entries(tools.searchable, tools.deferred)
+    indexed = index_entries(tools.searchable, tools.deferred_names)
     return MessagesToolIndex(always_sent, indexed, tools.search_names, ranking)
 
 
@@ -146,6 +162,22 @@ def parse_entry(entry: Entry) -> Tool:
     )
 
 
+def list_mcp_members(toolset: Entry) -> list[McpMember]:
+    """Return the enabled tools of an MCP server, as far as the request lists them."""
+    entries = toolset.get("tools")
+    configs = dict_or_empty(toolset.get("configs"))
+    members: list[McpMember] = []
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        own = configs.get(str(entry.get("name")))
+        config = {**dict_or_empty(toolset.get("default_config")), **dict_or_empty(own)}
+        if config.get("enabled", True) is not False:
+            name = f"{toolset.get('mcp_server_name')}_{entry.get('name')}"
+            members.append(McpMember(name, entry, config.get("defer_loading") is True))
+    return members
+
+
 def is_deferred_entry(entry: object) -> bool:
     """Return whether an entry is deferred; some proxies write that in a `custom` object."""
     if not isinstance(entry, dict):
@@ -166,14 +198,14 @@ def has_deferred_tools(entry: object) -> bool:
     return any(is_deferred(dict_or_empty(config)) for config in (entry.get("default_config"), *configs.values()))
 
 
-def _plain_entry(entry: Any) -> Any:
+def _plain_entry(entry: Any, revealed: Collection[str]) -> Any:
     """Return an entry as an upstream without tool search takes it."""
     if not isinstance(entry, dict):
         return entry
     if is_search_tool(entry):
         return _plain_search_tool(entry)
     if entry.get("type") == MCP_TOOLSET:
-        return _plain_mcp_toolset(entry)
+        return _plain_mcp_toolset(entry, revealed)
     return _without_keys(entry, _SEARCH_KEYS)
 
 
@@ -200,12 +232,19 @@ def _plain_search_tool(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _plain_mcp_toolset(entry: Entry) -> dict[str, Any]:
-    """Return an MCP toolset without deferral. The upstream lists its tools, so no search finds them; all are sent."""
+def _plain_mcp_toolset(entry: Entry, revealed: Collection[str]) -> dict[str, Any]:
+    """Return an MCP toolset in which the deferred tools are disabled until they are revealed.
+
+    If the request does not list the tools of the server, no search finds them; all stay enabled.
+    """
     configs = {
         name: _without_keys(config, _SEARCH_KEYS) if isinstance(config, dict) else config
         for name, config in dict_or_empty(entry.get("configs")).items()
     }
+    for member in list_mcp_members(entry):
+        if member.is_deferred and member.name not in revealed:
+            name = str(member.entry.get("name"))
+            configs[name] = {**dict_or_empty(configs.get(name)), "enabled": False}
     plain = dict(entry)
     if configs:
         plain["configs"] = configs
