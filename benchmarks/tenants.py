@@ -115,8 +115,8 @@ def run_gateway(
     port = find_free_port()
     servers = {"a": server_entry("echo", tag="a"), "b": server_entry("echo", tag="b")}
     if catalog:
-        command = [sys.executable, "-m", "benchmarks.echo_server", str(catalog)]
-        servers["large"] = {"command": command[0], "args": command[1:], "cwd": str(ROOT), "connectSeconds": 120}
+        arguments = ["-m", "benchmarks.echo_server", str(catalog)]
+        servers["large"] = {"command": sys.executable, "args": arguments, "cwd": str(ROOT), "connectSeconds": 120}
     config = {
         "mcpServers": servers,
         "profiles": {

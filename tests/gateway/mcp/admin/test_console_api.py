@@ -263,6 +263,9 @@ def test_changed_definition_is_in_use_if_changes_only_warn(tmp_path: Path) -> No
         wait_until(lambda: gateway.request("/api/tools/office___draft_letter", ADMIN).status == 200)
         (decision,) = gateway.request("/api/decisions", ADMIN).json["decisions"]
         assert decision["inUse"] is True
+        (attention,) = gateway.request("/api/overview", ADMIN).json["decisions"]
+        assert (attention["kind"], attention["tools"]) == ("definition", ["office___draft_letter"])
+        assert "in use without your approval" in attention["text"]
 
 
 def test_servers_are_not_edited_over_the_network_unless_allowed(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def _rank_attention(server: dict[str, Any]) -> int:
     """Return the sort key of a server: those that cannot be used first, then those that wait for a decision."""
     if server["trouble"] and server["state"] != "stopped":
         return 0
-    return 1 if server["waiting"] or server["flagged"] else 2
+    return 1 if server["waiting"] or server["changed"] or server["flagged"] else 2
 
 
 def _list_decisions(servers: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
@@ -60,6 +60,10 @@ def _list_decisions(servers: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             what = "definition waits" if len(waiting) == 1 else "definitions wait"
             text = f"{len(waiting)} changed or suspicious {what} for your approval"
             yield {"kind": "definition", "server": name, "text": text, "tools": waiting}
+        if changed := server["changed"]:
+            what = "definition is" if len(changed) == 1 else "definitions are"
+            text = f"{len(changed)} changed {what} in use without your approval"
+            yield {"kind": "definition", "server": name, "text": text, "tools": changed}
         if trouble:
             kind = "login" if _LOGIN_HINT in trouble else "server"
             yield {"kind": kind, "server": name, "text": trouble, "tools": []}
