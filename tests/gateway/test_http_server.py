@@ -130,3 +130,16 @@ def test_a_request_on_a_connection_from_before_the_shutdown_is_served(tmp_path: 
             assert (response.status, response.headers["connection"]) == (200, "close")
             response.read()
         assert process.wait(60) == 0
+
+
+def test_ctrl_c_does_not_wait_for_idle_connections(tmp_path: Path) -> None:
+    with started(tmp_path) as (process, served):
+        connection = HTTPConnection(str(urlsplit(served.url).netloc), timeout=60)
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+        process.send_signal(signal.SIGINT)
+        wait_until(lambda: _get_status(served, "/ready") == 0)
+        with pytest.raises(OSError):
+            connection.request("GET", "/health")
+            connection.getresponse()
+        process.wait(60)

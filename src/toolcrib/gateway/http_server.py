@@ -40,6 +40,8 @@ _Protocol: Any = AutoHTTPProtocol
 class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
     """Closes a connection whose headers take too long."""
 
+    # Whether a connection that is idle when the server stops is kept for a short time.
+    waits_for_requests = True
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:
@@ -62,7 +64,7 @@ class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
 
     def shutdown(self) -> None:
         """End the connection after its request. If it has none, wait a short time for one."""
-        if self._is_idle():
+        if self.waits_for_requests and self._is_idle():
             asyncio.get_running_loop().call_later(
                 IDLE_CLOSE_SECONDS, lambda: self._is_idle() and self.transport.close()
             )
@@ -162,6 +164,8 @@ class DrainingServer(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Start to drain, or stop if the server drains already."""
+        # A person who presses Ctrl-C has no proxy and does not want to wait.
+        TimedHttpProtocol.waits_for_requests = sig != signal.SIGINT
         if sig == signal.SIGTERM and self._notice_seconds and self._stop_at is None:
             self._captured_signals.append(sig)
             self._stop_at = time.monotonic() + self._notice_seconds
