@@ -308,3 +308,8 @@ def test_search_finds_the_last_registration(definitions: list[tuple[str, str]], 
 def test_non_object_arguments_are_answered(arguments: Any) -> None:
     answer = json.loads(DynamicToolRegistry().call("search_tools", arguments))
     assert answer["error"].startswith("arguments must be an object")
+
+
+def test_agent_creates_the_official_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-test")
+    assert isinstance(dynamic_registry.DynamicToolAgent(DynamicToolRegistry()), dynamic_registry.DynamicToolAgent)

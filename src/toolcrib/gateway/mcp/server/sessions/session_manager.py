@@ -6,6 +6,7 @@ It uses private parts of the SDK, which `tests/gateway/mcp/server/test_replicas.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Protocol
 
 import anyio
@@ -184,7 +185,9 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
         transport = self._server_instances.get(str(body["session"]))
         if transport is not None and transport._read_stream_writer is not None:
             message = jsonrpc_message_adapter.validate_python(body["message"], by_name=False)
-            await transport._read_stream_writer.send(SessionMessage(message, metadata=ServerMessageMetadata()))
+            # The session may end at this moment, and a message for it must not end the gateway.
+            with suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
+                await transport._read_stream_writer.send(SessionMessage(message, metadata=ServerMessageMetadata()))
 
     async def _receive_end(self, body: Mapping[str, Any]) -> None:
         id = str(body["session"])
