@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -79,6 +80,18 @@ class Encoder(nn.Module):
         return vectors
 
 
+Batch = tuple[Sequence[Sequence[int]], Callable[[Tensor], Tensor]]
+
+
+class DistillationPlan(NamedTuple):
+    """The name of what is trained, its steps, and its learning rate after the steps of the warm-up."""
+
+    name: str
+    steps: int
+    warm_up: int
+    rate: float
+
+
 class ParallelEncoder:
     """Encodes batches in two threads that do not wait for each other at every product.
 
@@ -117,6 +130,24 @@ class ParallelEncoder:
 
         list(self._threads.map(go_back, parts, rows))
         return value.item()
+
+
+def distil(encoder: Encoder, plan: DistillationPlan, next_batch: Callable[[], Batch]) -> None:
+    """Train the parameters of an encoder that are not frozen. A batch has texts and the loss of their vectors."""
+    learned = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
+    parallel = ParallelEncoder(encoder)
+    optimizer = torch.optim.AdamW(learned, lr=plan.rate, weight_decay=0.01, fused=True)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: cosine_schedule(step, plan.steps, plan.warm_up)
+    )
+    for step in range(1, plan.steps + 1):
+        value = parallel.learn(*next_batch())
+        nn.utils.clip_grad_norm_(learned, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+        if step % 50 == 0:
+            print(f"{plan.name}, step {step}: loss {value:.3f}", flush=True)
 
 
 def _mark_tokens(texts: Sequence[Sequence[int]]) -> Tensor:

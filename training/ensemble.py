@@ -11,17 +11,17 @@ from functools import partial
 from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from training.contrastive import MAX_TOOL_TOKENS
-from training.encoder import WIDTH, Encoder, ParallelEncoder, cosine_schedule
+from training.encoder import WIDTH, Batch, DistillationPlan, Encoder, distil
 from training.static import EncodedTexts
 
 # The share of the first encoder in the similarity of two texts.
 SHARE: Final = 0.6
-STEPS, WARM_UP, RATE = 450, 40, 7e-5
+PLAN: Final = DistillationPlan("tool encoder", steps=450, warm_up=40, rate=7e-5)
 BATCH: Final = 96
 # Queries that a tool is compared with.
 QUERIES: Final = 2048
@@ -54,21 +54,14 @@ def distil_tools(encoder: Encoder, tokenizer: WordPieceTokenizer, texts: Encoded
     chance = random.Random(1)
     for name, parameter in encoder.named_parameters():
         parameter.requires_grad_(name.startswith("layers"))
-    learned = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
-    parallel = ParallelEncoder(encoder)
-    optimizer = torch.optim.AdamW(learned, lr=RATE, weight_decay=0.01, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine_schedule(step, STEPS, WARM_UP))
-    for step in range(1, STEPS + 1):
+
+    def next_batch() -> Batch:
         chosen = chance.sample(range(len(texts.tools)), BATCH)
         queries = texts.query_vectors[chance.sample(range(len(texts.queries)), QUERIES)]
         ids = [tokenizer.encode(texts.tools[at], MAX_TOOL_TOKENS) for at in chosen]
-        value = parallel.learn(ids, partial(_compute_loss, texts.tool_vectors[chosen], queries))
-        nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        if step % 50 == 0:
-            print(f"tool encoder, step {step}: loss {value:.3f}", flush=True)
+        return ids, partial(_compute_loss, texts.tool_vectors[chosen], queries)
+
+    distil(encoder, PLAN, next_batch)
     return encoder
 
 
@@ -78,6 +71,7 @@ def _join(first: Tensor, second: Tensor) -> Tensor:
 
 
 def _compute_loss(wanted: Tensor, queries: Tensor, vectors: Tensor) -> Tensor:
+    """Return how far the vectors of tools, and their order of queries, are from the combined ones."""
     order = functional.kl_div(
         functional.log_softmax(SHARPNESS * vectors @ queries.T, 1),
         functional.softmax(SHARPNESS * wanted @ queries.T, 1),

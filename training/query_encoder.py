@@ -17,11 +17,11 @@ from torch.nn import functional
 
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from training.contrastive import MAX_TOKENS
-from training.encoder import Encoder, Layer, ParallelEncoder, cosine_schedule
+from training.encoder import Batch, DistillationPlan, Encoder, Layer, distil
 from training.static import EncodedTexts
 from training.variation import vary_query
 
-STEPS, WARM_UP, RATE = 1500, 60, 2e-4
+PLAN: Final = DistillationPlan("query encoder", steps=1600, warm_up=60, rate=2e-4)
 BATCH: Final = 128
 # Tools that a query is compared with, besides those of the batch.
 OTHERS: Final = 2048
@@ -47,22 +47,15 @@ def build_small_encoder(encoder: Encoder, weights: dict[str, Tensor]) -> Encoder
 def distil_queries(small: Encoder, tokenizer: WordPieceTokenizer, texts: EncodedTexts) -> Encoder:
     """Train a small encoder to give queries the vectors of the whole encoder."""
     chance = random.Random(0)
-    parallel = ParallelEncoder(small)
-    learned = [parameter for parameter in small.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(learned, lr=RATE, weight_decay=0.01, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: cosine_schedule(step, STEPS, WARM_UP))
-    for step in range(1, STEPS + 1):
+
+    def next_batch() -> Batch:
         asked, served = map(list, zip(*chance.sample(texts.pairs, BATCH), strict=True))
         others = chance.sample(range(len(texts.tools)), OTHERS)
         queries = [vary_query(texts.queries[at], chance, NOISE) for at in asked]
         ids = [tokenizer.encode(query, MAX_TOKENS) for query in queries]
-        value = parallel.learn(ids, partial(_compute_loss, texts, asked, [*served, *others]))
-        nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        if step % 100 == 0:
-            print(f"query encoder, step {step}: loss {value:.3f}", flush=True)
+        return ids, partial(_compute_loss, texts, asked, [*served, *others])
+
+    distil(small, PLAN, next_batch)
     return small
 
 

@@ -1,7 +1,8 @@
 """Rate limits of clients, fair turns between tenants, and quotas of access profiles.
 
-A quota limits calls, searches and result bytes per minute, and calls at the same time. Every replica counts in memory. With several replicas, each one publishes its counts and reads those of
-the others about once a second, so the sum can exceed a quota by what is used within that time.
+A quota limits calls, searches and result bytes per minute, and calls at the same time. Every replica counts in memory.
+With several replicas, each one publishes its counts and reads those of the others about once a second, so the sum can
+exceed a quota by what is used within that time.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ class _TenantRequests:
         return time.thread_time() - self.admitted_at > LONG_REQUEST_SECONDS
 
     def start_round(self) -> None:
-        """Stop to count the running requests, because they wait for something else."""
+        """Stop counting the running requests, because they wait for something else."""
         self.round += 1
         self.running = 0
 

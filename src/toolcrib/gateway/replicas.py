@@ -157,6 +157,6 @@ class ReplicaChannel:
             answer = await self._handlers[message["topic"]](body)
             if "request" in body:
                 await self.send(_ANSWER_TOPIC, {"request": body["request"], "answer": answer}, message["from"])
-        except (ToolcribError, KeyError, ValueError):
-            # A message of another version of Toolcrib, or one that has expired.
+        except Exception:
+            # For example one of another version of Toolcrib, or one that has expired. It must not end this replica.
             _log.warning("a message of another replica could not be handled", exc_info=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import gc
 import logging
 import re
 import secrets
@@ -316,7 +315,6 @@ class _OpenRequests:
 
 
 def _release_memory() -> None:
-    gc.collect()
     # Only glibc has this function.
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
