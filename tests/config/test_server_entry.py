@@ -86,7 +86,7 @@ def test_unsupported_client_keys_are_noted() -> None:
     config = _read({"mcpServers": {"a": {"command": "x", "envFile": ".env", "oauth": {}}}})
     assert config.notes == (
         "server a: envFile is not read here; put its variables into env",
-        "server a: oauth is not used here; put a token into headers",
+        "server a: oauth is not used here; run `toolcrib login SERVER`, or put a token into headers",
     )
 
 

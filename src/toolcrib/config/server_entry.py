@@ -46,6 +46,7 @@ _TRANSPORTS = {
 # Other names of our keys. A key must not appear under two names.
 _SPELLINGS = {
     "transport": "type",
+    "transportType": "type",
     "serverUrl": "url",
     "httpUrl": "url",
     "includeTools": "toolsAllowed",
@@ -55,13 +56,13 @@ _SPELLINGS = {
 _CONVERTED_KEYS = ("disabled", "timeout", "authorizationToken")
 _IGNORED_KEYS = (
     *("autoApprove", "alwaysAllow", "alwaysLoad", "trust", "description", "displayName"),
-    *("gallery", "version", "icon", "dev", "required"),
+    *("gallery", "version", "icon", "dev", "required", "metadata"),
 )
 # Keys that have no effect here although the server may depend on them.
 NOTED_KEYS = {
     "envFile": "is not read here; put its variables into env",
-    "oauth": "is not used here; put a token into headers",
-    "auth": "is not used here; put a token into headers",
+    "oauth": "is not used here; run `toolcrib login SERVER`, or put a token into headers",
+    "auth": "is not used here; run `toolcrib login SERVER`, or put a token into headers",
     "authProviderType": "is not used here; put a token into headers",
     "headersHelper": "is not used here; put a token into headers",
     "sandbox": "is not used here; the server runs with your permissions",

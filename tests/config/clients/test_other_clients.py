@@ -10,9 +10,9 @@ import pytest
 
 from tests.config.clients.client_files import machine, put, put_all, put_others
 from toolcrib.config.clients.importing import discover_servers, plan_import
-from toolcrib.config.clients.locations import HostSystem, list_client_files
+from toolcrib.config.clients.locations import KIRO_POWERS_SECTION, HostSystem, list_client_files
 from toolcrib.config.clients.translation import DiscoveredServer
-from toolcrib.config.clients.write_back import plan_rewrite
+from toolcrib.config.clients.write_back import apply_restore, apply_rewrite, plan_restore, plan_rewrite
 from toolcrib.config.parser import parse_config
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.yaml_text import MAX_YAML_DEPTH, parse_yaml
@@ -172,3 +172,85 @@ def test_an_empty_or_broken_yaml_file_does_not_stop_the_import(tmp_path: Path) -
     discovery = discover_servers(host)
     assert [one.name for one in discovery.servers] == ["a"]
     assert len(discovery.errors) == 1
+
+
+def test_cline_may_keep_the_command_in_a_transport_object(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    nested = {"transport": {"type": "stdio", "command": "npx", "args": ["-y", "notes"]}, "metadata": {"from": "hub"}}
+    remote = {"transport": {"type": "streamableHttp", "url": "https://example.com/mcp"}, "disabled": True}
+    old = {"transportType": "http", "url": "https://example.com/old"}
+    servers = {"mcpServers": {"nested": nested, "remote": remote, "old": old}}
+    put(host.home / ".cline" / "data" / "settings" / "cline_mcp_settings.json", json.dumps(servers))
+    found = _discover(host, "cline")
+    assert found["nested"].entry == {"type": "stdio", "command": "npx", "args": ["-y", "notes"]}
+    assert found["remote"].entry == {"type": "http", "url": "https://example.com/mcp", "enabled": False}
+    assert found["old"].entry == {"type": "http", "url": "https://example.com/old"}
+    assert not any(server.notes for server in found.values())
+
+
+def test_a_file_of_continue_may_be_one_server(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    path = host.home / ".continue" / "mcpServers" / "notes.json"
+    put(path, '{"command": "notes-server", "args": ["--all"]}')
+    found = _discover(host, "continue")
+    assert found["notes"].entry == {"command": "notes-server", "args": ["--all"]}
+    with pytest.raises(InvalidConfig, match="delete it by hand"):
+        plan_rewrite(found["notes"].source, {("mcpServers",): ["notes"]}, ["toolcrib", "stdio"])
+
+
+def test_a_block_of_the_continue_hub_is_named_and_its_key_becomes_a_header(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    put(
+        host.home / ".continue" / "config.yaml",
+        "mcpServers:\n  - uses: example/memory\n"
+        "  - name: Linear\n    url: https://example.com/mcp\n    apiKey: ${{ secrets.LINEAR }}\n",
+    )
+    found = _discover(host, "continue")
+    assert found["example/memory"].error == "the file names a block of Continue's hub; add the server with its command"
+    assert found["Linear"].entry["headers"] == {"Authorization": "Bearer ${LINEAR}"}
+
+
+def test_servers_of_powers_are_imported_from_kiro_and_restored(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    path = host.home / ".kiro" / "settings" / "mcp.json"
+    put(path, '{"mcpServers": {"a": {"command": "a"}}, "powers": {"mcpServers": {"power-b": {"command": "b"}}}}')
+    found = _discover(host, "kiro")
+    assert list(found) == ["a", "power-b"]
+    before = path.read_bytes()
+    sections = {server.source.section: [name] for name, server in found.items()}
+    apply_rewrite(plan_rewrite(found["a"].source, sections, ["toolcrib", "stdio"]))
+    assert b"power-b" not in path.read_bytes()
+    restore = plan_restore(found["a"].source, [KIRO_POWERS_SECTION])
+    assert restore is not None
+    apply_restore(restore)
+    assert path.read_bytes() == before
+
+
+def test_an_opencode_server_of_an_organization_is_skipped_with_a_reason(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    put(host.home / ".config" / "opencode" / "opencode.json", '{"mcp": {"jira": {"enabled": true}}}')
+    assert "add it with its address" in _discover(host, "opencode")["jira"].error
+
+
+def test_servers_that_a_client_switches_off_elsewhere_stay_disabled(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    servers = {"a": {"command": "a"}, "b": {"command": "b"}}
+    settings = {"mcp": {"excluded": ["b"]}, "mcpServers": servers}
+    put(host.home / ".gemini" / "settings.json", json.dumps(settings))
+    project = {"mcpServers": servers, "disabledMcpServers": ["a"]}
+    put(host.home / ".claude.json", json.dumps({"projects": {str(host.project_folder): project}}))
+    gemini, claude = _discover(host, "gemini"), _discover(host, "claude-code")
+    assert [gemini[name].entry.get("enabled", True) for name in ("a", "b")] == [True, False]
+    assert [claude[name].entry.get("enabled", True) for name in ("a", "b")] == [False, True]
+
+
+def test_a_header_of_goose_may_use_a_value_of_its_entry(tmp_path: Path) -> None:
+    host = machine(tmp_path)
+    put(
+        host.home / ".config" / "goose" / "config.yaml",
+        "extensions:\n  remote:\n    type: streamable_http\n    uri: https://example.com/mcp\n"
+        "    envs: {TENANT: acme}\n    headers: {X-Tenant: '${TENANT}', X-Key: '$KEY and $OTHER'}\n",
+    )
+    remote = _discover(host, "goose")["remote"]
+    assert remote.entry["headers"] == {"X-Tenant": "acme", "X-Key": "${KEY} and ${OTHER}"}
+    assert remote.notes == ("not set: KEY, OTHER; set them before you start the gateway",)

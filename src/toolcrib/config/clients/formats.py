@@ -29,7 +29,7 @@ def select_servers(client: str, entries: Mapping[str, Any]) -> dict[str, Any]:
         return {
             name: entry
             for name, entry in entries.items()
-            if isinstance(entry, Mapping) and any(key in entry for key in keys)
+            if isinstance(entry, Mapping) and (any(key in entry for key in keys) or entry.get("enabled") is True)
         }
     if client == "goose":
         return {
@@ -44,7 +44,7 @@ def name_list_entries(entries: list[Any]) -> dict[str, Any]:
     """Return the servers of a list by their `name`; a repeated name gets a number."""
     named: dict[str, Any] = {}
     for entry in entries:
-        name = entry.get("name") if isinstance(entry, Mapping) else None
+        name = entry.get("name", entry.get("uses")) if isinstance(entry, Mapping) else None
         base = name if isinstance(name, str) and name else "server"
         names = (base, *(f"{base}-{number}" for number in range(2, len(entries) + 2)))
         named[next(free for free in names if free not in named)] = entry
@@ -57,6 +57,10 @@ def convert_entry(client: str, entry: Mapping[str, Any]) -> dict[str, Any]:
     The entries of Codex and Goose also get our variables, because these clients name variables in keys.
     """
     convert = _CONVERTERS.get(client)
+    transport = entry.get("transport")
+    if isinstance(transport, Mapping):
+        # Cline keeps the command or the address in this object.
+        entry = {**{key: value for key, value in entry.items() if key != "transport"}, **transport}
     return convert(entry) if convert else dict(entry)
 
 
@@ -89,7 +93,14 @@ def _convert_goose(entry: Mapping[str, Any]) -> dict[str, Any]:
     keys = entry.get("env_keys", [])
     for name in keys if isinstance(keys, list) else []:
         env.setdefault(str(name), f"${{{name}}}")
-    headers = map_strings(_get_table(entry, "headers"), translate_shell_variables)
+
+    def insert_values(text: str) -> str:
+        text = translate_shell_variables(text)
+        for name, value in env.items():
+            text = text.replace(f"${{{name}}}", str(value))
+        return text
+
+    headers = map_strings(_get_table(entry, "headers"), insert_values)
     if entry.get("available_tools"):
         own["toolsAllowed"] = entry["available_tools"]
     own |= {key: table for key, table in (("env", env), ("headers", headers)) if table}
@@ -98,6 +109,8 @@ def _convert_goose(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 def _convert_opencode(entry: Mapping[str, Any]) -> dict[str, Any]:
     own = {key: value for key, value in entry.items() if key not in ("command", "environment", "timeout")}
+    if own.keys() == {"enabled"} and "command" not in entry:
+        raise InvalidSetting((), "an organization defines it, and the file does not say how; add it with its address")
     command = entry.get("command")
     if isinstance(command, list) and command:
         own |= {"command": command[0], "args": command[1:]}
@@ -126,8 +139,12 @@ def _convert_cline(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _convert_continue(entry: Mapping[str, Any]) -> dict[str, Any]:
-    left_out = ("name", "serverName", "faviconUrl", "sourceFile", "connectionTimeout", "requestOptions")
+    if "uses" in entry:
+        raise InvalidSetting((), "the file names a block of Continue's hub; add the server with its command")
+    left_out = ("name", "serverName", "faviconUrl", "sourceFile", "connectionTimeout", "requestOptions", "apiKey")
     own = {key: value for key, value in entry.items() if key not in left_out}
+    if "apiKey" in entry:
+        own["authorizationToken"] = entry["apiKey"]
     options = entry.get("requestOptions")
     if isinstance(options, Mapping) and "headers" in options:
         own["headers"] = options["headers"]

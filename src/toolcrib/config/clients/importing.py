@@ -17,7 +17,7 @@ from toolcrib.config.jsonc import parse_jsonc, set_member
 from toolcrib.config.loader import EXPECTED_CONTENT, parse_document
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
 from toolcrib.errors import InvalidConfig
-from toolcrib.files.json_file import read_json_file
+from toolcrib.files.json_file import JsonPath, read_json_file
 from toolcrib.files.yaml_text import parse_yaml
 
 ImportOutcome = Literal["added", "there already", "skipped"]
@@ -71,7 +71,8 @@ def discover_servers(system: HostSystem, clients: Iterable[str] = (), all_projec
             continue
         files[source.path] = None
         try:
-            entries = parse_servers(source, read_client_file(source.path))
+            text = read_client_file(source.path)
+            entries = _disable_servers(source, parse_servers(source, text), text)
         except InvalidConfig as error:
             errors[str(error)] = None
             continue
@@ -123,6 +124,9 @@ def parse_servers(source: ClientFile, text: str) -> Mapping[str, Any]:
     """Return the entries in the text of a client's file by name."""
     file = str(source.path)
     value: Any = _parse_text(source, text)
+    if source.client == "continue" and isinstance(value, Mapping) and ("command" in value or "url" in value):
+        # A file of Continue can have one server, which has the name of the file.
+        return {source.path.stem: value}
     for step in source.section:
         if not isinstance(value, Mapping):
             raise InvalidConfig(f"{file}: {step} must be in an object; correct the file")
@@ -135,6 +139,22 @@ def parse_servers(source: ClientFile, text: str) -> Mapping[str, Any]:
     if len(value) > MAX_SERVERS_PER_FILE:
         raise InvalidConfig(f"{file}: more than {MAX_SERVERS_PER_FILE:,} servers; remove some")
     return value
+
+
+def _disable_servers(source: ClientFile, entries: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """Return the entries with those disabled that the client switches off elsewhere in its file."""
+    lists: dict[str, JsonPath] = {
+        "gemini": ("mcp", "excluded"),
+        "claude-code": (*source.section[:-1], "disabledMcpServers"),
+    }
+    names: Any = _parse_text(source, text) if source.client in lists else None
+    for step in lists.get(source.client, ()):
+        names = names.get(step) if isinstance(names, Mapping) else None
+    disabled = names if isinstance(names, list) else []
+    return {
+        name: {**entry, "disabled": True} if name in disabled and isinstance(entry, Mapping) else entry
+        for name, entry in entries.items()
+    }
 
 
 def _parse_text(source: ClientFile, text: str) -> Any:

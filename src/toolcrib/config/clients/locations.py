@@ -32,6 +32,8 @@ CLIENTS: Mapping[str, str] = {
 SERVERS: JsonPath = ("mcpServers",)
 # Version 2 of opencode keeps its servers here.
 OPENCODE_2_SECTION: JsonPath = ("mcp", "servers")
+# Kiro keeps the servers of installed powers here.
+KIRO_POWERS_SECTION: JsonPath = ("powers", *SERVERS)
 MAX_EDITOR_PROFILES = 20
 MAX_CONTINUE_FILES = 100
 
@@ -135,7 +137,7 @@ def _iter_other_user_files(system: HostSystem) -> Iterator[ClientFile]:
     goose = applications / "Block" / "goose" / "config" if system.system == "win32" else config / "goose"
     yield ClientFile("goose", goose / "config.yaml", ("extensions",), format="yaml")
     yield ClientFile("jetbrains", home / ".junie" / "mcp" / "mcp.json", SERVERS)
-    yield ClientFile("kiro", home / ".kiro" / "settings" / "mcp.json", SERVERS)
+    yield from _list_kiro_sections(home, "user")
 
 
 def _list_opencode_files(folder: Path, scope: FileScope) -> Iterator[ClientFile]:
@@ -147,6 +149,11 @@ def _list_opencode_sections(path: Path, scope: FileScope) -> Iterator[ClientFile
     # Version 1 has the servers in `mcp`, version 2 in `mcp.servers`.
     yield ClientFile("opencode", path, ("mcp",), scope)
     yield ClientFile("opencode", path, OPENCODE_2_SECTION, scope)
+
+
+def _list_kiro_sections(folder: Path, scope: FileScope) -> Iterator[ClientFile]:
+    for section in (SERVERS, KIRO_POWERS_SECTION):
+        yield ClientFile("kiro", folder / ".kiro" / "settings" / "mcp.json", section, scope)
 
 
 def _list_continue_files(folder: Path, scope: FileScope) -> Iterator[ClientFile]:
@@ -173,4 +180,4 @@ def _iter_project_files(system: HostSystem) -> Iterator[ClientFile]:
     yield from _list_continue_files(folder / ".continue", "project")
     for path in (folder / ".junie" / "mcp" / "mcp.json", folder / ".air" / "mcp.json"):
         yield ClientFile("jetbrains", path, SERVERS, "project")
-    yield ClientFile("kiro", folder / ".kiro" / "settings" / "mcp.json", SERVERS, "project")
+    yield from _list_kiro_sections(folder, "project")

@@ -68,7 +68,8 @@ def translate_entry(source: ClientFile, name: str, entry: object, system: HostSy
     notes += [f"{key} {effect}" for key, effect in NOTED_KEYS.items() if key in members]
     unset = [name for name in collect_required_variables(own) if name not in system.environment]
     if unset:
-        notes.append(f"not set: {', '.join(unset)}; set it before you start the gateway")
+        pronoun = "it" if len(unset) == 1 else "them"
+        notes.append(f"not set: {', '.join(unset)}; set {pronoun} before you start the gateway")
     if translator.has_unknown:
         own["enabled"] = False
         notes.append('disabled: correct this, then remove "enabled": false')

@@ -201,7 +201,11 @@ def _remove_servers(source: ClientFile, text: str, path: JsonPath, names: Collec
         return remove_tables(text, str(path[0]), names)
     if source.format == "yaml":
         return _edit_yaml(source, lambda: remove_entries(text, str(path[0]), names))
-    return remove_members(text, path, names)
+    try:
+        return remove_members(text, path, names)
+    except KeyError:
+        # The whole file is one server.
+        raise _layout_error(source, "delete it by hand") from None
 
 
 def _add_server(source: ClientFile, text: str, path: JsonPath, name: str, entry: Any) -> str:

@@ -22,7 +22,7 @@ from toolcrib.config.clients.importing import (
     list_claude_code_projects,
     plan_import,
 )
-from toolcrib.config.clients.locations import CLIENTS, ClientFile, HostSystem, list_client_files
+from toolcrib.config.clients.locations import CLIENTS, KIRO_POWERS_SECTION, ClientFile, HostSystem, list_client_files
 from toolcrib.config.clients.write_back import (
     RewritePlan,
     apply_restore,
@@ -162,7 +162,7 @@ def _undo(system: HostSystem, request: _ImportOptions) -> None:
     for file in _list_main_files(system):
         if request.clients and file.client not in request.clients:
             continue
-        sections: list[JsonPath] = []
+        sections: list[JsonPath] = [KIRO_POWERS_SECTION] if file.client == "kiro" else []
         if file.client == "claude-code" and file.scope == "user":
             folders = list_claude_code_projects(file.path)
             sections = [("projects", folder, *file.section) for folder in folders]
