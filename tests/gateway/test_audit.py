@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from toolcrib.config.server_settings import ServerConfig
@@ -30,6 +31,7 @@ class FailingStore(Store):
     """A store whose disk can be full."""
 
     is_full = False
+    attempts = 0
 
     def append_audit(
         self,
@@ -39,6 +41,7 @@ class FailingStore(Store):
         series: Sequence[SeriesAmount] = (),
         mark: JournalMark | None = None,
     ) -> None:
+        self.attempts += 1
         if self.is_full:
             raise InvalidStore("the disk is full")
         super().append_audit(rows, durable=durable, series=series, mark=mark)
@@ -99,6 +102,37 @@ def test_rows_wait_for_a_store_that_fails_and_lost_rows_are_reported(hub: Hub, m
     log.flush()
     assert [row.tool for row in stored(hub)] == ["3", "4", "5", "6", "7"]
     assert hub.notices["audit"] == "3 audit rows are lost: the store could not be written"
+
+
+def test_lost_rows_are_logged_once(hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(audit, "MAX_UNWRITTEN_ROWS", 1)
+    log = AuditLog(hub)
+    hub.store.is_full = True  # type: ignore[attr-defined]
+    log.record(AuditRow("call"))
+    log.record(AuditRow("call"))
+    with pytest.raises(InvalidStore):
+        log.flush()
+    hub.store.is_full = False  # type: ignore[attr-defined]
+    for _ in range(3):
+        log.record(AuditRow("call"))
+        log.flush()
+    assert [record.getMessage() for record in caplog.records] == [hub.notices["audit"]]
+
+
+@pytest.mark.anyio
+async def test_the_same_failure_of_the_store_is_logged_once(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(audit, "FLUSH_SECONDS", 0.001)
+    log = AuditLog(hub)
+    log.record(AuditRow("call"))
+    hub.store.is_full = True  # type: ignore[attr-defined]
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(log.run)
+        while hub.store.attempts < 4:  # type: ignore[attr-defined]
+            await log.wait_for_rows(10)
+        tasks.cancel_scope.cancel()
+    assert [record.getMessage() for record in caplog.records] == ["the disk is full"]
 
 
 def test_old_rows_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:

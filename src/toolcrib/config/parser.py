@@ -8,6 +8,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from toolcrib.config import settings
 from toolcrib.config.fields import (
     ConfigSection,
     InvalidSetting,
@@ -19,23 +20,6 @@ from toolcrib.config.llm_models import read_llm_gateway
 from toolcrib.config.other_systems import http_from_mcproxy, search_from_everruns, search_from_mcproxy
 from toolcrib.config.server_entry import check_url, read_server
 from toolcrib.config.server_settings import ServerConfig
-from toolcrib.config.settings import (
-    HOST_PATTERN,
-    AccessProfile,
-    ApiKey,
-    ApiKeyEntry,
-    AuditConfig,
-    AuthConfig,
-    CodeModeConfig,
-    EmbeddingConfig,
-    GatewayConfig,
-    HttpConfig,
-    LlmKeyExposure,
-    ResultsConfig,
-    SafetyConfig,
-    ToolOverride,
-    ToolSearchConfig,
-)
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import JsonPath
 from toolcrib.files.store_url import check_store_url
@@ -49,22 +33,8 @@ MIN_KEY_CHARS = 8
 SERVERS_KEY = "mcpServers"
 VSCODE_SERVERS_KEY = "servers"
 KNOWN_KEYS = (
-    SERVERS_KEY,
-    "toolSearch",
-    "profiles",
-    "models",
-    "modelGateway",
-    "store",
-    "journal",
-    "tokenKeys",
-    "auth",
-    "safety",
-    "http",
-    "embedding",
-    "audit",
-    "results",
-    "overrides",
-    "codeMode",
+    *(SERVERS_KEY, "toolSearch", "profiles", "models", "modelGateway", "store", "journal", "tokenKeys"),
+    *("auth", "safety", "http", "embedding", "audit", "results", "overrides", "codeMode"),
 )
 # Keys of other programs, and the reference to the schema that editors use.
 FOREIGN_KEYS = ("$schema", VSCODE_SERVERS_KEY, "inputs", "httpServer", "middleware", "capabilities")
@@ -81,7 +51,7 @@ _KEY_HASH = re.compile(r"(?:sha256:)?([0-9a-fA-F]{64})")
 _MAX_LISTED_VARIABLES = 8
 
 
-def parse_config(document: object, environment: Mapping[str, str], path: Path | None = None) -> GatewayConfig:
+def parse_config(document: object, environment: Mapping[str, str], path: Path | None = None) -> settings.GatewayConfig:
     """Return the configuration in a JSON document; raise `InvalidConfig` if it cannot be used.
 
     A server with an unset variable has a `problem`, so that the others can be used.
@@ -99,7 +69,7 @@ def parse_config(document: object, environment: Mapping[str, str], path: Path | 
         raise InvalidSetting(error.path, f"{error.reason}; also not set: {names}{more}") from error
 
 
-def _read_config(root: ConfigSection, path: Path | None) -> GatewayConfig:
+def _read_config(root: ConfigSection, path: Path | None) -> settings.GatewayConfig:
     notes: list[str] = []
     for key in root.members:
         if key not in (*KNOWN_KEYS, *FOREIGN_KEYS):
@@ -108,7 +78,7 @@ def _read_config(root: ConfigSection, path: Path | None) -> GatewayConfig:
     servers = _read_servers(root, safety, notes)
     profiles = _read_profiles(root.child("profiles"), servers)
     auth = _read_auth(root.child("auth"), profiles)
-    return GatewayConfig(
+    return settings.GatewayConfig(
         servers=servers,
         tool_search=_read_tool_search(root, notes),
         profiles=profiles,
@@ -117,17 +87,17 @@ def _read_config(root: ConfigSection, path: Path | None) -> GatewayConfig:
         safety=safety,
         http=_read_http(root, notes),
         embedding=_read_embedding(root.child("embedding")),
-        audit=AuditConfig(**root.child("audit").read_settings(AuditConfig)),
-        results=ResultsConfig(**root.child("results").read_settings(ResultsConfig)),
+        audit=settings.AuditConfig(**root.child("audit").read_settings(settings.AuditConfig)),
+        results=settings.ResultsConfig(**root.child("results").read_settings(settings.ResultsConfig)),
         overrides=_read_overrides(root.child("overrides")),
-        code_mode=CodeModeConfig(**root.child("codeMode").read_settings(CodeModeConfig)),
+        code_mode=settings.CodeModeConfig(**root.child("codeMode").read_settings(settings.CodeModeConfig)),
         path=path,
         notes=tuple(notes),
         **_read_store(root),
     )
 
 
-def _read_servers(root: ConfigSection, safety: SafetyConfig, notes: list[str]) -> dict[str, ServerConfig]:
+def _read_servers(root: ConfigSection, safety: settings.SafetyConfig, notes: list[str]) -> dict[str, ServerConfig]:
     if SERVERS_KEY in root.members and VSCODE_SERVERS_KEY in root.members:
         reason = f'defines servers in addition to "{SERVERS_KEY}"; keep one of the two'
         raise InvalidSetting((VSCODE_SERVERS_KEY,), reason)
@@ -153,11 +123,11 @@ def _read_servers(root: ConfigSection, safety: SafetyConfig, notes: list[str]) -
     return servers
 
 
-def _read_tool_search(root: ConfigSection, notes: list[str]) -> ToolSearchConfig:
+def _read_tool_search(root: ConfigSection, notes: list[str]) -> settings.ToolSearchConfig:
     """Return the settings of `toolSearch`, or of the section another system has in its place."""
     sources: dict[str, dict[str, Any] | None] = {}
     if "toolSearch" in root.members:
-        sources["toolSearch"] = root.child("toolSearch").read_settings(ToolSearchConfig)
+        sources["toolSearch"] = root.child("toolSearch").read_settings(settings.ToolSearchConfig)
     for key, parent in (("middleware", root), ("httpServer.middleware", root.child("httpServer"))):
         if "middleware" in parent.members:
             sources[key] = search_from_mcproxy(parent, notes)
@@ -168,12 +138,12 @@ def _read_tool_search(root: ConfigSection, notes: list[str]) -> ToolSearchConfig
     if len(found) > 1:
         reason = f"tool search is configured by {' and by '.join(found)}; keep one of them"
         raise InvalidSetting((), reason)
-    return ToolSearchConfig(**next(iter(found.values()), {}))
+    return settings.ToolSearchConfig(**next(iter(found.values()), {}))
 
 
-def _read_profiles(section: ConfigSection, servers: Mapping[str, ServerConfig]) -> dict[str, AccessProfile]:
+def _read_profiles(section: ConfigSection, servers: Mapping[str, ServerConfig]) -> dict[str, settings.AccessProfile]:
     _check_count(section, MAX_PROFILES, "profiles")
-    profiles: dict[str, AccessProfile] = {}
+    profiles: dict[str, settings.AccessProfile] = {}
     for name in section.members:
         entry = section.child(name)
         if not _PROFILE_NAME.fullmatch(name):
@@ -186,15 +156,15 @@ def _read_profiles(section: ConfigSection, servers: Mapping[str, ServerConfig]) 
     return profiles
 
 
-def read_profile(name: str, settings: Mapping[str, Any]) -> AccessProfile:
+def read_profile(name: str, settings: Mapping[str, Any]) -> settings.AccessProfile:
     """Return an access profile that was created at run time; raise `InvalidConfig` if it cannot be used."""
     if not _PROFILE_NAME.fullmatch(name):
         raise InvalidSetting(("name",), _PROFILE_NAME_RULE)
     return _read_profile_settings(name, ConfigSection((), settings, {}))
 
 
-def _read_profile_settings(name: str, section: ConfigSection) -> AccessProfile:
-    settings = section.read_settings(AccessProfile)
+def _read_profile_settings(name: str, section: ConfigSection) -> settings.AccessProfile:
+    values = section.read_settings(settings.AccessProfile)
     overrides = _read_overrides(section.child("overrides"))
     for pattern, override in overrides.items():
         if override.name:
@@ -207,10 +177,10 @@ def _read_profile_settings(name: str, section: ConfigSection) -> AccessProfile:
             raise InvalidSetting(
                 (*pins.path, tool), "must be a fingerprint of 32 hexadecimal digits, as /api/tools shows it"
             )
-    return AccessProfile(name, **{**settings, "overrides": overrides})
+    return settings.AccessProfile(name, **{**values, "overrides": overrides})
 
 
-def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) -> AuthConfig:
+def _read_auth(section: ConfigSection, profiles: Mapping[str, settings.AccessProfile]) -> settings.AuthConfig:
     for key in section.members:
         if key != "keys":
             raise unknown_name((*section.path, key), "key", key, ["keys"])
@@ -220,7 +190,7 @@ def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) ->
         raise InvalidSetting(path, "must be a list of keys")
     if len(entries) > MAX_KEYS:
         raise InvalidSetting(path, f"at most {MAX_KEYS:,} keys are allowed")
-    keys: list[ApiKey] = []
+    keys: list[settings.ApiKey] = []
     hashes: set[str] = set()
     llm_settings: dict[str, object] = {}
     for number, entry in enumerate(entries):
@@ -234,31 +204,35 @@ def _read_auth(section: ConfigSection, profiles: Mapping[str, AccessProfile]) ->
             reason = "has the name of another key but other settings for LLMs; give it its own name"
             raise InvalidSetting((*path, number), reason)
         keys.append(api_key)
-    return AuthConfig(tuple(keys))
+    return settings.AuthConfig(tuple(keys))
 
 
-def _read_api_key(auth: ConfigSection, value: object, path: JsonPath, profiles: Mapping[str, AccessProfile]) -> ApiKey:
+def _read_api_key(
+    auth: ConfigSection, value: object, path: JsonPath, profiles: Mapping[str, settings.AccessProfile]
+) -> settings.ApiKey:
     """Return a key that is written as a string or as an object with the key or its hash."""
     name = f"key {path[-1]}"
     if isinstance(value, str):
-        return ApiKey.from_secret(_check_key(auth.read_string(value, path), path), name=name)
+        return settings.ApiKey.from_secret(_check_key(auth.read_string(value, path), path), name=name)
     section = ConfigSection.from_value(value, path, auth.environment)
-    entry = ApiKeyEntry(**section.read_settings(ApiKeyEntry))
+    entry = settings.ApiKeyEntry(**section.read_settings(settings.ApiKeyEntry))
     if ("key" in section.members) == ("hash" in section.members):
         raise InvalidSetting(path, 'must have either "key" or "hash"')
     if entry.profile is not None and entry.profile not in profiles:
         raise unknown_name((*path, "profile"), "profile", entry.profile, profiles)
     name = name if entry.name is None else entry.name
-    exposure = LlmKeyExposure(**{field.name: getattr(entry, field.name) for field in fields(LlmKeyExposure)})
+    exposure = settings.LlmKeyExposure(
+        **{field.name: getattr(entry, field.name) for field in fields(settings.LlmKeyExposure)}
+    )
     if "key" in section.members:
         secret = _check_key(entry.key, (*path, "key"))
-        api_key = ApiKey.from_secret(secret, entry.profile, name, entry.tool_search)
+        api_key = settings.ApiKey.from_secret(secret, entry.profile, name, entry.tool_search)
     else:
         match = _KEY_HASH.fullmatch(entry.hash)
         if match is None:
             reason = "must be the SHA-256 of a key, 64 hexadecimal digits"
             raise InvalidSetting((*path, "hash"), reason)
-        api_key = ApiKey(match[1].lower(), entry.profile, name, entry.tool_search)
+        api_key = settings.ApiKey(match[1].lower(), entry.profile, name, entry.tool_search)
     return replace(
         api_key, exposure=exposure, tokens_per_day=entry.tokens_per_day, requests_per_day=entry.requests_per_day
     )
@@ -271,8 +245,8 @@ def _check_key(secret: str, path: JsonPath) -> str:
     return secret
 
 
-def _read_safety(section: ConfigSection) -> SafetyConfig:
-    safety = SafetyConfig(**section.read_settings(SafetyConfig))
+def _read_safety(section: ConfigSection) -> settings.SafetyConfig:
+    safety = settings.SafetyConfig(**section.read_settings(settings.SafetyConfig))
     if safety.new == "hold" and safety.changed == "off":
         reason = 'new tools are recognized by comparing definitions; set "changed" to "block" or "warn"'
         raise InvalidSetting((*section.path, "new"), reason)
@@ -281,31 +255,31 @@ def _read_safety(section: ConfigSection) -> SafetyConfig:
 
 def _read_store(root: ConfigSection) -> dict[str, Any]:
     members = {key: value for key, value in root.members.items() if key in ("store", "journal", "tokenKeys")}
-    settings = ConfigSection((), members, root.environment).read_settings(GatewayConfig)
-    if "store" in settings:
+    values = ConfigSection((), members, root.environment).read_settings(settings.GatewayConfig)
+    if "store" in values:
         try:
-            check_store_url(settings["store"])
+            check_store_url(values["store"])
         except InvalidConfig as error:
             raise InvalidSetting(("store",), str(error)) from error
-    for number, key in enumerate(settings.get("token_keys", ())):
+    for number, key in enumerate(values.get("token_keys", ())):
         if not _TOKEN_KEY.fullmatch(key):
             reason = "must be 32 random bytes in Base64 for URLs; make one with: openssl rand -base64 32 | tr '+/' '-_'"
             raise InvalidSetting(("tokenKeys", number), reason)
-    return settings
+    return values
 
 
-def _read_http(root: ConfigSection, notes: list[str]) -> HttpConfig:
+def _read_http(root: ConfigSection, notes: list[str]) -> settings.HttpConfig:
     section = root.child("http")
     if "httpServer" in root.members:
         if "http" in root.members:
             raise InvalidSetting(("httpServer",), 'repeats "http"; keep one of the two')
         section = http_from_mcproxy(root.child("httpServer"), notes)
-    http = HttpConfig(**section.read_settings(HttpConfig))
+    http = settings.HttpConfig(**section.read_settings(settings.HttpConfig))
     if not http.host.strip():
         reason = "is empty; use 127.0.0.1 for this machine only, or 0.0.0.0 for all interfaces"
         raise InvalidSetting((*section.path, "host"), reason)
     for number, host in enumerate(http.allowed_hosts):
-        if host != "*" and not HOST_PATTERN.fullmatch(host.removeprefix("*.")):
+        if host != "*" and not settings.HOST_PATTERN.fullmatch(host.removeprefix("*.")):
             reason = "must be a host name such as tools.example.com, without https:// or a path"
             raise InvalidSetting((*section.path, "allowedHosts", number), reason)
     for number, origin in enumerate(http.allowed_origins):
@@ -315,12 +289,12 @@ def _read_http(root: ConfigSection, notes: list[str]) -> HttpConfig:
     return http
 
 
-def _read_overrides(section: ConfigSection) -> dict[str, ToolOverride]:
+def _read_overrides(section: ConfigSection) -> dict[str, settings.ToolOverride]:
     _check_count(section, MAX_OVERRIDES, "overrides")
-    overrides: dict[str, ToolOverride] = {}
+    overrides: dict[str, settings.ToolOverride] = {}
     for pattern in section.members:
         entry = section.child(pattern)
-        override = ToolOverride(pattern, **entry.read_settings(ToolOverride))
+        override = settings.ToolOverride(pattern, **entry.read_settings(settings.ToolOverride))
         if override.name and set(pattern) & set("*?["):
             raise InvalidSetting(
                 (*entry.path, "name"), "a pattern can match several tools; rename each by its own name"
@@ -329,8 +303,8 @@ def _read_overrides(section: ConfigSection) -> dict[str, ToolOverride]:
     return overrides
 
 
-def _read_embedding(section: ConfigSection) -> EmbeddingConfig:
-    embedding = EmbeddingConfig(**section.read_settings(EmbeddingConfig))
+def _read_embedding(section: ConfigSection) -> settings.EmbeddingConfig:
+    embedding = settings.EmbeddingConfig(**section.read_settings(settings.EmbeddingConfig))
     if embedding.url:
         check_url(embedding.url, (*section.path, "url"), "http://localhost:11434/v1")
     if bool(embedding.url) != bool(embedding.model):

@@ -57,6 +57,7 @@ class AuditLog:
         self._rows: deque[_BufferedRow] = deque()
         self._journal = hub.store.open_journal("audit")
         self._lost_rows = 0
+        self._reported_error = ""
         self._lock = Lock()
         # Held while rows are written, so that their order is the order in which they were recorded.
         self._write_lock = Lock()
@@ -156,8 +157,12 @@ class AuditLog:
     async def _flush_in_thread(self) -> None:
         try:
             await anyio.to_thread.run_sync(self.flush)
+            self._reported_error = ""
         except ToolcribError as error:
-            _log.warning("%s", error)
+            # The next attempt follows within a second and probably fails for the same reason.
+            if str(error) != self._reported_error:
+                _log.warning("%s", error)
+            self._reported_error = str(error)
         self._written.set()
         self._written = anyio.Event()
 
@@ -171,10 +176,12 @@ class AuditLog:
         self._hub.notices[_NOTICE] = "the audit log cannot be written; see the log of the gateway"
 
     def _report_lost_rows(self) -> None:
-        self._hub.notices.pop(_NOTICE, None)
+        previous = self._hub.notices.pop(_NOTICE, None)
         if self._lost_rows:
-            self._hub.notices[_NOTICE] = f"{self._lost_rows:,} audit rows are lost: the store could not be written"
-            _log.error("%s", self._hub.notices[_NOTICE])
+            notice = f"{self._lost_rows:,} audit rows are lost: the store could not be written"
+            self._hub.notices[_NOTICE] = notice
+            if notice != previous:
+                _log.error("%s", notice)
 
     def _export(self, rows: Sequence[AuditRow]) -> None:
         """Append rows to the configured file as lines of JSON.

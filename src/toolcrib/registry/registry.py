@@ -30,21 +30,7 @@ from toolcrib.errors import (
     ToolDisabled,
     UnknownTool,
 )
-from toolcrib.registry.execution import (
-    FIRST_VERSION,
-    VERSION_SEPARATOR,
-    Executor,
-    Invocation,
-    RegistryEntry,
-    RegistryRun,
-    RegistryUsage,
-    VersionKey,
-    check_positive,
-    check_timeout,
-    parse_version,
-    render_value,
-    split_reference,
-)
+from toolcrib.registry import execution
 from toolcrib.registry.function import Function, FunctionSignature
 from toolcrib.registry.hooks import (
     AfterHook,
@@ -84,16 +70,16 @@ class Registry:
         max_threads: int = MAX_THREADS,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        check_timeout("timeout_seconds", timeout_seconds)
-        check_positive("max_result_chars", max_result_chars, int)
-        check_positive("max_threads", max_threads, int)
+        execution.check_timeout("timeout_seconds", timeout_seconds)
+        execution.check_positive("max_result_chars", max_result_chars, int)
+        execution.check_positive("max_threads", max_threads, int)
         self._timeout_seconds = timeout_seconds
         self._max_result_chars = max_result_chars
-        self._executor = Executor(max_threads)
+        self._executor = execution.Executor(max_threads)
         self._now = now
         self._lock = threading.RLock()
-        self._versions: dict[str, dict[VersionKey, RegistryEntry]] = {}
-        self._usage: dict[str, RegistryUsage] = {}
+        self._versions: dict[str, dict[execution.VersionKey, execution.RegistryEntry]] = {}
+        self._usage: dict[str, execution.RegistryUsage] = {}
         self._catalog = Catalog()
         self._before: list[BeforeHook] = []
         self._after: list[AfterHook] = []
@@ -108,7 +94,7 @@ class Registry:
         """The tools of the catalog."""
         return tuple(self._catalog)
 
-    def __getitem__(self, name: str) -> RegistryEntry:
+    def __getitem__(self, name: str) -> execution.RegistryEntry:
         """Return the entry of a name or `name@version`; raise `UnknownTool` if it is not registered."""
         with self._lock:
             return self._get_entry(name)
@@ -116,7 +102,7 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return isinstance(name, str) and self.has_tool(name)
 
-    def __iter__(self) -> Iterator[RegistryEntry]:
+    def __iter__(self) -> Iterator[execution.RegistryEntry]:
         with self._lock:
             entries = [entry for versions in self._versions.values() for entry in versions.values()]
         return iter(entries)
@@ -146,15 +132,15 @@ class Registry:
         """Return the number of tools of the catalog with each tag."""
         return dict(Counter(tag for tool in self._catalog for tag in dict.fromkeys(tool.tags)))
 
-    def usage(self, name: str) -> RegistryUsage:
+    def usage(self, name: str) -> execution.RegistryUsage:
         """Return the usage of one version if the name has one, else of all versions together."""
         with self._lock:
             entry = self._get_entry(name)
-            if VERSION_SEPARATOR in name:
+            if execution.VERSION_SEPARATOR in name:
                 return self._entry_usage(entry)
-            return sum(map(self._entry_usage, self._versions[name].values()), RegistryUsage())
+            return sum(map(self._entry_usage, self._versions[name].values()), execution.RegistryUsage())
 
-    def most_used(self, limit: int = 10) -> list[tuple[str, RegistryUsage]]:
+    def most_used(self, limit: int = 10) -> list[tuple[str, execution.RegistryUsage]]:
         """Return the tools with the most successful calls, with their usage."""
         with self._lock:
             rows = [(name, self.usage(name)) for name in self._versions]
@@ -219,7 +205,7 @@ class Registry:
         with self._lock:
             entry = self._get_entry(name)
             versions = self._versions[entry.tool.id]
-            removed = [entry] if VERSION_SEPARATOR in name else [*versions.values()]
+            removed = [entry] if execution.VERSION_SEPARATOR in name else [*versions.values()]
             for version in removed:
                 del versions[version.version_key]
                 self._usage.pop(version.reference, None)
@@ -317,12 +303,12 @@ class Registry:
         except ToolcribError as error:
             return CallResult(str(error), is_error=True)
 
-    def _create_run(self, name: str, arguments: Mapping[str, Any]) -> RegistryRun:
+    def _create_run(self, name: str, arguments: Mapping[str, Any]) -> execution.RegistryRun:
         entry = self[name]
-        return RegistryRun(name, entry, Invocation(entry.tool, arguments))
+        return execution.RegistryRun(name, entry, execution.Invocation(entry.tool, arguments))
 
     @contextmanager
-    def _record_call(self, run: RegistryRun) -> Iterator[None]:
+    def _record_call(self, run: execution.RegistryRun) -> Iterator[None]:
         """Measure and count a call."""
         started = time.monotonic()
         try:
@@ -334,7 +320,7 @@ class Registry:
             run.seconds = time.monotonic() - started
             self._count_call(run.entry, failed=run.error is not None)
 
-    def _check_call(self, run: RegistryRun, validated_for: Tool | None) -> None:
+    def _check_call(self, run: execution.RegistryRun, validated_for: Tool | None) -> None:
         name, arguments = run.name, run.invocation.arguments
         if not run.entry.enabled:
             raise ToolDisabled(f"{name} is disabled; use another tool")
@@ -349,7 +335,7 @@ class Registry:
 
     def _render_call_result(self, name: str, value: Any) -> CallResult:
         try:
-            text = render_value(value)
+            text = execution.render_value(value)
         except (ValueError, RecursionError) as error:
             text = f"{name} ran, but its result cannot be converted to JSON: {error}"
             return CallResult(text, is_error=True)
@@ -371,18 +357,18 @@ class Registry:
         replace: bool,
         fields: dict[str, Any],
     ) -> Tool:
-        check_timeout(f"tool {tool.id!r}: timeout_seconds", timeout_seconds)
+        execution.check_timeout(f"tool {tool.id!r}: timeout_seconds", timeout_seconds)
         _check_fields(tool, fields)
-        tool = tool.replace(**{"version": tool.version or FIRST_VERSION, **fields})
-        if VERSION_SEPARATOR in tool.id:
+        tool = tool.replace(**{"version": tool.version or execution.FIRST_VERSION, **fields})
+        if execution.VERSION_SEPARATOR in tool.id:
             raise InvalidTool(
-                f"tool {tool.id!r}: {VERSION_SEPARATOR} separates a name from a version; use another character"
+                f"tool {tool.id!r}: {execution.VERSION_SEPARATOR} separates a name from a version; use another character"
             )
         try:
             check_schema(tool.input_schema)
         except InvalidSchema as error:
             raise InvalidSchema(f"tool {tool.id!r}: {error}") from None
-        entry = RegistryEntry(tool, bind, timeout_seconds or self._timeout_seconds)
+        entry = execution.RegistryEntry(tool, bind, timeout_seconds or self._timeout_seconds)
         number = entry.version_key
         with self._lock:
             versions = self._versions.setdefault(tool.id, {})
@@ -406,18 +392,18 @@ class Registry:
         elif name in self._catalog:
             self._catalog = self._catalog.without([name])
 
-    def _current_entry(self, name: str) -> RegistryEntry:
+    def _current_entry(self, name: str) -> execution.RegistryEntry:
         versions = self._versions[name]
         return versions[max(versions, key=lambda version: (not versions[version].successor, version))]
 
-    def _find_entry(self, reference: str) -> RegistryEntry | None:
-        name, version = split_reference(reference)
+    def _find_entry(self, reference: str) -> execution.RegistryEntry | None:
+        name, version = execution.split_reference(reference)
         versions = self._versions.get(name)
         if versions is None:
             return None
-        return versions.get(parse_version(version)) if version else self._current_entry(name)
+        return versions.get(execution.parse_version(version)) if version else self._current_entry(name)
 
-    def _get_entry(self, reference: str) -> RegistryEntry:
+    def _get_entry(self, reference: str) -> execution.RegistryEntry:
         if not isinstance(reference, str):
             raise UnknownTool(f"there is no tool {_quote_name(repr(reference))}; pass a string")
         try:
@@ -429,7 +415,7 @@ class Registry:
         return entry
 
     def _unknown_tool_message(self, reference: str) -> str:
-        name, _ = split_reference(reference)
+        name, _ = execution.split_reference(reference)
         if name in self._versions:
             versions = ", ".join(entry.reference for entry in self._versions[name].values())
             return f"there is no tool {_quote_name(reference)}; there is {versions}"
@@ -439,13 +425,13 @@ class Registry:
             hint = f"the nearest names are {', '.join(nearest)}"
         return f"there is no tool {_quote_name(name)}; {hint}"
 
-    def _entry_usage(self, entry: RegistryEntry) -> RegistryUsage:
-        return self._usage.get(entry.reference, RegistryUsage())
+    def _entry_usage(self, entry: execution.RegistryEntry) -> execution.RegistryUsage:
+        return self._usage.get(entry.reference, execution.RegistryUsage())
 
-    def _count_call(self, entry: RegistryEntry, failed: bool) -> None:
+    def _count_call(self, entry: execution.RegistryEntry, failed: bool) -> None:
         with self._lock:
             if self._find_entry(entry.reference):
-                usage = RegistryUsage(not failed, failed, self._now())
+                usage = execution.RegistryUsage(not failed, failed, self._now())
                 self._usage[entry.reference] = self._entry_usage(entry) + usage
 
 

@@ -8,26 +8,11 @@ import click
 
 from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
+from toolcrib.config import settings
 from toolcrib.config.fields import SettingField, list_settings
 from toolcrib.config.loader import CONFIG_VARIABLE, list_config_paths, load_config, require_config_path
 from toolcrib.config.server_entry import FOREIGN_SERVER_KEYS
 from toolcrib.config.server_settings import ServerConfig
-from toolcrib.config.settings import (
-    AccessProfile,
-    ApiKeyEntry,
-    AuditConfig,
-    AuthConfig,
-    CodeModeConfig,
-    EmbeddingConfig,
-    GatewayConfig,
-    HttpConfig,
-    LlmGatewayConfig,
-    LlmUpstreamConfig,
-    ResultsConfig,
-    SafetyConfig,
-    ToolOverride,
-    ToolSearchConfig,
-)
 from toolcrib.errors import InvalidConfig
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
@@ -113,7 +98,7 @@ def build_config_schema() -> dict[str, Any]:
     del server["properties"]["type"]["anyOf"]
     server["properties"]["type"].update(_STRING)
     servers = _map_schema("MCP servers by name, in the order of their priority.", server)
-    keys = {"type": "array", "items": {"anyOf": [_STRING, _section_schema(ApiKeyEntry)]}}
+    keys = {"type": "array", "items": {"anyOf": [_STRING, _section_schema(settings.ApiKeyEntry)]}}
     return {
         "$schema": _DIALECT,
         "title": "Toolcrib configuration",
@@ -123,22 +108,22 @@ def build_config_schema() -> dict[str, Any]:
             "mcpServers": servers,
             "servers": {**servers, "description": "VS Code's name for mcpServers."},
             "inputs": True,
-            "toolSearch": _section_schema(ToolSearchConfig),
-            "profiles": _map_schema("Access profiles by name.", _section_schema(AccessProfile)),
+            "toolSearch": _section_schema(settings.ToolSearchConfig),
+            "profiles": _map_schema("Access profiles by name.", _section_schema(settings.AccessProfile)),
             "models": _map_schema(
                 "LLM APIs by name, and aliases of their models.",
-                {"anyOf": [_section_schema(LlmUpstreamConfig), _ALIAS, {"type": "array", "items": _ALIAS}]},
+                {"anyOf": [_section_schema(settings.LlmUpstreamConfig), _ALIAS, {"type": "array", "items": _ALIAS}]},
             ),
-            "modelGateway": _section_schema(LlmGatewayConfig),
-            **_section_schema(GatewayConfig)["properties"],
-            "auth": {**_section_schema(AuthConfig), "properties": {"keys": keys}},
-            "safety": _section_schema(SafetyConfig),
-            "http": _section_schema(HttpConfig),
-            "embedding": _section_schema(EmbeddingConfig),
-            "audit": _section_schema(AuditConfig),
-            "results": _section_schema(ResultsConfig),
-            "codeMode": _section_schema(CodeModeConfig),
-            "overrides": _map_schema("Overrides by tool name or pattern.", _section_schema(ToolOverride)),
+            "modelGateway": _section_schema(settings.LlmGatewayConfig),
+            **_section_schema(settings.GatewayConfig)["properties"],
+            "auth": {**_section_schema(settings.AuthConfig), "properties": {"keys": keys}},
+            "safety": _section_schema(settings.SafetyConfig),
+            "http": _section_schema(settings.HttpConfig),
+            "embedding": _section_schema(settings.EmbeddingConfig),
+            "audit": _section_schema(settings.AuditConfig),
+            "results": _section_schema(settings.ResultsConfig),
+            "codeMode": _section_schema(settings.CodeModeConfig),
+            "overrides": _map_schema("Overrides by tool name or pattern.", _section_schema(settings.ToolOverride)),
             "httpServer": True,
             "middleware": True,
             "capabilities": True,

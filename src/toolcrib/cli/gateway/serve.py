@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from toolcrib.cli.gateway.launch import (
-    build_base_url,
-    config_option,
-    configure_logging,
-    json_log_option,
-    load_config_or_demo,
-    override_address,
-    print_started,
-    require_gateway,
-    should_show_progress,
-)
+from toolcrib.cli.gateway import launch
 from toolcrib.config.settings import GatewayConfig, HttpConfig
 from toolcrib.errors import InvalidConfig
 
@@ -44,19 +34,19 @@ _VARIABLES: Final = {
 
 
 @click.command("serve")
-@config_option
+@launch.config_option
 @click.option("--host", metavar="ADDRESS", help="Address to listen on.  [default: as configured, or 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65_535), metavar="N", help="Port to listen on.")
-@json_log_option
+@launch.json_log_option
 @click.option("--verbose", is_flag=True, help="Log more.")
 def command(config_file: str | None, host: str | None, port: int | None, json_log: bool, verbose: bool) -> None:
     """Serve MCP, the LLM APIs and the console over HTTP.
 
     Without a configuration, serves the tools of a demo server.
     """
-    require_gateway()
-    config = override_address(load_config_or_demo(config_file), host, port)
-    configure_logging(config, verbose=verbose, as_json=json_log)
+    launch.require_gateway()
+    config = launch.override_address(launch.load_config_or_demo(config_file), host, port)
+    launch.configure_logging(config, verbose=verbose, as_json=json_log)
     import uvicorn
 
     from toolcrib.console.pages import build_console_routes
@@ -71,7 +61,7 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
     sessions = BrowserSessions(store=hub.store if is_postgres_url(config.store) else None)
     drain = Drain()
     try:
-        on_started = _print_if_started if should_show_progress(verbose, json_log) else None
+        on_started = _print_if_started if launch.should_show_progress(verbose, json_log) else None
         settings = uvicorn.Config(
             build_http_app(hub, on_started, pages=build_console_routes(), sessions=sessions, drain=drain),
             log_config=None,
@@ -100,7 +90,7 @@ def _exit_on_signal(number: int, frame: object) -> None:
 def _print_if_started(started: ServerStart) -> None:
     """Print that a server has started. Failures are logged elsewhere."""
     if not started.error:
-        print_started(started)
+        launch.print_started(started)
 
 
 def bind_socket(http: HttpConfig) -> socket.socket:
@@ -136,7 +126,7 @@ def _suggest_fix(error: OSError | UnicodeError) -> str:
 
 def print_console_address(config: GatewayConfig, port: int, link_token: str) -> None:
     """Print where to open the console. A gateway with keys gets a link that logs in once."""
-    base = build_base_url(config.http.host, port)
+    base = launch.build_base_url(config.http.host, port)
     if config.auth.keys:
         click.echo(
             f"Console: {base}/login#{link_token}\nThis link logs you in once, within an hour. Later, log in with a key.\n"
@@ -147,7 +137,7 @@ def print_console_address(config: GatewayConfig, port: int, link_token: str) -> 
 
 def print_client_setup(config: GatewayConfig, port: int) -> None:
     """Print what to add to the configuration of a client."""
-    base = build_base_url(config.http.host, port)
+    base = launch.build_base_url(config.http.host, port)
     url = f"{base}/mcp"
     entry: dict[str, object] = {"type": "http", "url": url}
     command = f"claude mcp add --transport http toolcrib {url}"

@@ -17,7 +17,7 @@ from toolcrib.config.jsonc import parse_jsonc, set_member
 from toolcrib.config.loader import EXPECTED_CONTENT, parse_document
 from toolcrib.config.parser import SERVERS_KEY, VSCODE_SERVERS_KEY
 from toolcrib.errors import InvalidConfig
-from toolcrib.files.json_file import JsonPath, read_json_file
+from toolcrib.files.json_file import read_json_file
 from toolcrib.files.yaml_text import parse_yaml
 
 ImportOutcome = Literal["added", "there already", "skipped"]
@@ -143,12 +143,9 @@ def parse_servers(source: ClientFile, text: str) -> Mapping[str, Any]:
 
 def _disable_servers(source: ClientFile, entries: Mapping[str, Any], text: str) -> dict[str, Any]:
     """Return the entries with those disabled that the client switches off elsewhere in its file."""
-    lists: dict[str, JsonPath] = {
-        "gemini": ("mcp", "excluded"),
-        "claude-code": (*source.section[:-1], "disabledMcpServers"),
-    }
-    names: Any = _parse_text(source, text) if source.client in lists else None
-    for step in lists.get(source.client, ()):
+    off_list = {"gemini": ("mcp", "excluded"), "claude-code": (*source.section[:-1], "disabledMcpServers")}
+    names: Any = _parse_text(source, text)
+    for step in off_list.get(source.client, ()):
         names = names.get(step) if isinstance(names, Mapping) else None
     disabled = names if isinstance(names, list) else []
     return {

@@ -11,14 +11,7 @@ from datetime import date, time
 from pathlib import Path
 from typing import Any
 
-from toolcrib.config.clients.file_writes import (
-    check_backup_possible,
-    check_writable,
-    create_backup,
-    encode_like,
-    find_latest_backup,
-    replace_file,
-)
+from toolcrib.config.clients import file_writes
 from toolcrib.config.clients.importing import parse_servers
 from toolcrib.config.clients.locations import OPENCODE_2_SECTION, ClientFile
 from toolcrib.config.clients.translation import starts_toolcrib
@@ -70,7 +63,7 @@ def plan_rewrite(source: ClientFile, sections: Mapping[JsonPath, Collection[str]
     entry = _build_entry(source, command)
     after = _rewrite_text(source, text, sections, entry)
     removed = tuple(name for names in sections.values() for name in names)
-    return RewritePlan(source, removed, before, encode_like(before, after))
+    return RewritePlan(source, removed, before, file_writes.encode_like(before, after))
 
 
 def _build_entry(source: ClientFile, command: list[str]) -> dict[str, Any]:
@@ -93,15 +86,15 @@ def _build_entry(source: ClientFile, command: list[str]) -> dict[str, Any]:
 
 def check_rewrite(plan: RewritePlan) -> None:
     """Raise the errors that `apply_rewrite` would raise, without writing."""
-    check_backup_possible(plan.source.path)
-    check_writable(plan.source.path, plan.before)
+    file_writes.check_backup_possible(plan.source.path)
+    file_writes.check_writable(plan.source.path, plan.before)
 
 
 def apply_rewrite(plan: RewritePlan) -> Path:
     """Create a backup of the file, write it, and return the path of the backup."""
-    backup = create_backup(plan.source.path, plan.before)
+    backup = file_writes.create_backup(plan.source.path, plan.before)
     try:
-        replace_file(plan.source.path, plan.after, plan.before)
+        file_writes.replace_file(plan.source.path, plan.after, plan.before)
     except BaseException:
         backup.unlink(missing_ok=True)
         raise
@@ -114,7 +107,7 @@ def plan_restore(source: ClientFile, other_sections: Iterable[JsonPath] = ()) ->
     A file that was not edited since is restored byte by byte. In an edited file, such as the state
     file of Claude Code, only the servers are restored.
     """
-    backup = find_latest_backup(source.path)
+    backup = file_writes.find_latest_backup(source.path)
     if backup is None:
         return None
     saved = _read_content(backup)
@@ -123,7 +116,7 @@ def plan_restore(source: ClientFile, other_sections: Iterable[JsonPath] = ()) ->
     if source.client == "opencode" and _has_opencode_2_entry(source, current):
         source, sections = replace(source, section=OPENCODE_2_SECTION), [OPENCODE_2_SECTION]
     after = saved if current is None else _undo_rewrite(source, sections, current, saved)
-    check_writable(source.path, current)
+    file_writes.check_writable(source.path, current)
     return RestorePlan(source, backup, current, after, is_exact=after == saved)
 
 
@@ -134,7 +127,7 @@ def _has_opencode_2_entry(source: ClientFile, current: bytes | None) -> bool:
 
 def apply_restore(plan: RestorePlan) -> None:
     """Write the restored file and delete the backup."""
-    replace_file(plan.source.path, plan.after, plan.before)
+    file_writes.replace_file(plan.source.path, plan.after, plan.before)
     plan.backup.unlink()
 
 
@@ -164,7 +157,7 @@ def _undo_rewrite(source: ClientFile, sections: list[JsonPath], current: bytes, 
             restored = _add_server(source, restored, path, name, server)
         if _parse_section(source, path, restored) != {**kept[path], **removed[path]}:
             raise _layout_error(source, "copy the servers by hand from the backup beside it")
-    return encode_like(current, restored)
+    return file_writes.encode_like(current, restored)
 
 
 def _rewrite_text(

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.gateway.mcp.harness import build_config, plain_server
+from toolcrib.errors import InvalidStore
+from toolcrib.gateway.mcp.admin.api import collect_stats
 from toolcrib.gateway.mcp.admin.metrics import GatewayMetrics
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.metrics import MetricsRegistry
 from toolcrib.hub.hub import Hub, build_manifest
 from toolcrib.storage import open_store
+from toolcrib.storage.audit import AuditRow
+from toolcrib.storage.store import Store
 
 
 def test_calls_of_removed_tools_have_an_empty_server_label() -> None:
@@ -23,4 +29,21 @@ def test_calls_of_removed_tools_have_an_empty_server_label() -> None:
     lines = metrics.render().splitlines()
     assert 'toolcrib_calls_total{server="gone"} 1.0' in lines
     assert 'toolcrib_calls_total{server=""} 2.0' in lines
+    hub.close()
+
+
+def test_statistics_are_returned_while_the_disk_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub(build_config(plain_server("files")), open_store("sqlite://"))
+    router = McpRouter(hub)
+    hub.add_counts(searches=3)
+    router.audit.record(AuditRow("search"))
+
+    def refuse(*_: object, **__: object) -> None:
+        raise InvalidStore("the disk is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "append_audit", refuse)
+        stats = collect_stats(router, hub.get_view(None))
+    assert stats["counts"]["searches"] == 3
+    assert "audit" in hub.notices
     hub.close()

@@ -24,6 +24,7 @@ from tests.gateway.mcp.harness import (
     wait_until,
     with_search_settings,
 )
+from toolcrib.config.server_settings import ServerConfig
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.subscriptions import LOG_LEVELS
 
@@ -291,3 +292,14 @@ async def test_paginated_list_is_read_completely() -> None:
 
 def test_log_levels_are_those_of_the_sdk() -> None:
     assert types.LoggingLevel.__args__ == LOG_LEVELS  # type: ignore[attr-defined]
+
+
+async def test_a_server_that_is_away_does_not_hide_the_error_of_one_that_was_reached() -> None:
+    reached = plain_server("reached", ["echo"], resources=["docs://one"])
+    away = ServerConfig("away", transport="http", url="http://127.0.0.1:9/mcp")
+    async with gateway(build_config(reached, away), wait=False) as router, connect_client(router) as connected:
+        await wait_until(lambda: router.pool.servers["reached"].connection and router.pool.servers["away"].error)
+        with pytest.raises(MCPError) as caught:
+            await connected.read_resource("docs://other")
+    assert "away" not in str(caught.value)
+    assert "start it, or correct `url`" in router.pool.servers["away"].error

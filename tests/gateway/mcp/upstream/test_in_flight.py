@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
+import anyio.lowlevel
 import mcp_types as types
 import pytest
 from mcp import Client
@@ -229,3 +230,43 @@ async def test_number_of_server_requests_is_limited(router: McpRouter, monkeypat
     async with connect_listening_client(router, []) as connected:
         text = await call_text(connected, "old___ask", {"method": "roots/list"})
     assert "at most 0 requests to the client" in text
+
+
+class SlowCaller:
+    """A client that receives notifications slowly, or not at all."""
+
+    def __init__(self, *, is_stuck: bool = False) -> None:
+        self.key = object()
+        self.capabilities: dict[str, Any] = {}
+        self.received: list[Any] = []
+        self._is_stuck = is_stuck
+
+    async def send_request(self, method: str, params: Any) -> dict[str, Any]:
+        return {}
+
+    async def notify(self, method: str, params: Any) -> None:
+        await self.report_progress(params["level"], None, None)
+
+    async def report_progress(self, progress: Any, total: float | None, message: str | None) -> None:
+        if self._is_stuck:
+            await anyio.sleep_forever()
+        for _ in range(20):
+            await anyio.lowlevel.checkpoint()
+        self.received.append(progress)
+
+
+@pytest.mark.parametrize(("tool", "expected"), [("progress", [1, 2, 3]), ("log", ["debug", "error"])])
+async def test_a_response_does_not_overtake_the_notifications_before_it(tool: str, expected: list[Any]) -> None:
+    async with gateway(build_config(plain_server("work", [tool]))) as router:
+        caller = SlowCaller()
+        params = {"name": tool, "arguments": {}, "_meta": {"progressToken": 1}}
+        await router.pool.servers["work"].request("tools/call", params, caller)
+    assert caller.received == expected
+
+
+async def test_a_client_that_receives_nothing_gets_its_response(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight, "NOTIFICATION_SECONDS", 0.01)
+    async with gateway(build_config(plain_server("work", ["progress"]))) as router:
+        params = {"name": "progress", "arguments": {}, "_meta": {"progressToken": 1}}
+        result = await router.pool.servers["work"].request("tools/call", params, SlowCaller(is_stuck=True))
+    assert result["content"][0]["text"] == "done"

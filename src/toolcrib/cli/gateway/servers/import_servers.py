@@ -14,6 +14,7 @@ import click
 
 from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import ToolTable, json_option, print_json, print_note, sanitize, wrap
+from toolcrib.config.clients import write_back
 from toolcrib.config.clients.file_writes import check_writable, replace_file
 from toolcrib.config.clients.importing import (
     ImportedServer,
@@ -23,14 +24,6 @@ from toolcrib.config.clients.importing import (
     plan_import,
 )
 from toolcrib.config.clients.locations import CLIENTS, KIRO_POWERS_SECTION, ClientFile, HostSystem, list_client_files
-from toolcrib.config.clients.write_back import (
-    RewritePlan,
-    apply_restore,
-    apply_rewrite,
-    check_rewrite,
-    plan_restore,
-    plan_rewrite,
-)
 from toolcrib.config.loader import find_config_path, user_config_path
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import JsonPath
@@ -84,7 +77,7 @@ def command(**options: Any) -> None:
     discovery = discover_servers(system, request.clients, request.all_projects)
     plan = plan_import(path, discovery.servers, system.environment)
     report = _ImportReport(plan, request.dry_run, errors=list(discovery.errors))
-    rewrites: list[RewritePlan] = []
+    rewrites: list[write_back.RewritePlan] = []
     if request.write_back:
         rewrites = _plan_rewrites(system, plan, report.errors)
         planned = {rewrite.source.path for rewrite in rewrites}
@@ -116,7 +109,7 @@ def _build_gateway_command(config: Path) -> list[str]:
     return [*start, "stdio", "--config", str(config)]
 
 
-def _plan_rewrites(system: HostSystem, plan: ImportPlan, errors: list[str]) -> list[RewritePlan]:
+def _plan_rewrites(system: HostSystem, plan: ImportPlan, errors: list[str]) -> list[write_back.RewritePlan]:
     """Return a plan for each client's file; append an error for each that cannot be rewritten."""
     imported: dict[Path, dict[JsonPath, list[str]]] = {}
     for item in plan.servers:
@@ -124,12 +117,12 @@ def _plan_rewrites(system: HostSystem, plan: ImportPlan, errors: list[str]) -> l
             source = item.server.source
             sections = imported.setdefault(source.path, {})
             sections.setdefault(source.section, []).append(item.server.name)
-    rewrites: list[RewritePlan] = []
+    rewrites: list[write_back.RewritePlan] = []
     for file in _list_main_files(system):
         if file.path in imported and file.scope == "user":
             try:
                 gateway_command = _build_gateway_command(plan.path)
-                rewrites.append(plan_rewrite(file, imported[file.path], gateway_command))
+                rewrites.append(write_back.plan_rewrite(file, imported[file.path], gateway_command))
             except InvalidConfig as error:
                 errors.append(str(error))
     return rewrites
@@ -167,11 +160,11 @@ def _undo(system: HostSystem, request: _ImportOptions) -> None:
             folders = list_claude_code_projects(file.path)
             sections = [("projects", folder, *file.section) for folder in folders]
         try:
-            plan = plan_restore(file, sections)
+            plan = write_back.plan_restore(file, sections)
             if plan is None:
                 continue
             if not request.dry_run:
-                apply_restore(plan)
+                write_back.apply_restore(plan)
         except InvalidConfig as error:
             errors.append(str(error))
             continue
@@ -204,17 +197,17 @@ class _ImportReport:
     dry_run: bool
     errors: list[str]
     # The rewritten files of clients, with the path of the backup except in a dry run.
-    rewritten: list[tuple[RewritePlan, Path | None]] = field(default_factory=list)
+    rewritten: list[tuple[write_back.RewritePlan, Path | None]] = field(default_factory=list)
     # Files in projects, which others may use too.
     unchanged: list[ClientFile] = field(default_factory=list)
 
-    def apply_rewrites(self, rewrites: Sequence[RewritePlan]) -> None:
+    def apply_rewrites(self, rewrites: Sequence[write_back.RewritePlan]) -> None:
         """Rewrite the clients' files; a dry run only checks whether it is possible."""
         for rewrite in rewrites:
             try:
                 if self.dry_run:
-                    check_rewrite(rewrite)
-                self.rewritten.append((rewrite, None if self.dry_run else apply_rewrite(rewrite)))
+                    write_back.check_rewrite(rewrite)
+                self.rewritten.append((rewrite, None if self.dry_run else write_back.apply_rewrite(rewrite)))
             except InvalidConfig as error:
                 self.errors.append(str(error))
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from toolcrib.core.token_count import count_tool_tokens
-from toolcrib.errors import StoreUnavailable
+from toolcrib.errors import InvalidStore
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.admin.catalog_api import add_catalog_routes
 from toolcrib.gateway.mcp.admin.config_api import add_config_routes
@@ -73,7 +73,7 @@ def _sum_llm_usage(router: McpRouter) -> dict[str, int]:
     try:
         router.audit.flush()
         usage = router.hub.store.list_llm_usage(datetime.now(UTC).strftime("%Y-%m-%d"))
-    except StoreUnavailable:
+    except InvalidStore:
         # The notices name the reason.
         return {}
     names = ("requests", "input_tokens", "output_tokens", "cached_tokens", "saved_tokens")

@@ -10,10 +10,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
 
 import anyio
 from mcp.shared.exceptions import MCPError
+from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
+from mcp_types import INVALID_PARAMS
 
 from toolcrib.core import prompts
 from toolcrib.core.catalog import Catalog
@@ -34,7 +35,7 @@ ITEMS_TTL_SECONDS: Final = 60.0
 _MAX_TEXT_CHARS: Final = 2_000
 _SUMMARY_CHARS: Final = 200
 _KIND: Final = re.compile(r"(?:^|\s)kind:(\w+)(?=\s|$)")
-_PLACEHOLDER: Final = re.compile(r"\{[+#./;?&]?([A-Za-z0-9_,*]+)\}")
+_WILDCARD: Final = re.compile(r"\{(\w+)\*\}")
 _CAPABILITIES: Final = ("prompts", "resources", "skills")
 
 
@@ -46,13 +47,13 @@ class FoundItem:
     kind: str
     title: str
     description: str
-    # The names of its arguments; those of a prompt that are optional end in `?`.
+    # The names of its arguments; optional ones end in `?`.
     arguments: tuple[str, ...] = ()
     score: float = 0.0
 
     def render(self) -> tuple[str, dict[str, Any]]:
         """Return the item as a line for the model and as structured content."""
-        text = " ".join(part for part in (self.title, self.description) if part)
+        text = ": ".join(part for part in (self.title, self.description) if part)
         summary = " ".join(text.split())
         summary = f"{summary[: _SUMMARY_CHARS - 1]}…" if len(summary) > _SUMMARY_CHARS else summary
         signature = f"{self.name} ({', '.join(self.arguments)})" if self.arguments else self.name
@@ -152,8 +153,14 @@ class ItemSearch:
                 given = {key: value if isinstance(value, str) else str(value) for key, value in arguments.items()}
                 prompt = await self._passthrough.get_prompt(client, {"name": target, "arguments": given})
                 return {"content": list(_iter_prompt_parts(prompt)), "isError": False}
-            uri = _PLACEHOLDER.sub(lambda match: quote(str(arguments.get(match[1], "")), safe=""), target)
-            resource = await self._passthrough.read_resource(client, {"uri": uri})
+            template = _parse_template(target)
+            if template is not None:
+                required = set(template.variable_names) - template.query_variable_names
+                missing = sorted(required - arguments.keys())
+                if missing:
+                    raise MCPError(INVALID_PARAMS, f"it needs values for {', '.join(missing)}")
+                target = template.expand({key: str(value) for key, value in arguments.items()})
+            resource = await self._passthrough.read_resource(client, {"uri": target})
             return {"content": list(_iter_resource_parts(resource)), "isError": False}
         except MCPError as error:
             return text_result(prompts.ITEM_FAILED.format(name=name[:200], reason=error.error.message), is_error=True)
@@ -251,10 +258,21 @@ def _read_item(kind: str, entry: Mapping[str, Any]) -> FoundItem | None:
     if not isinstance(target, str) or not target:
         return None
     arguments = tuple(_iter_prompt_arguments(entry)) if kind == "prompt" else ()
-    if key == "uriTemplate":
-        arguments = tuple(dict.fromkeys(match[1] for match in _PLACEHOLDER.finditer(target)))
+    template = _parse_template(target) if key == "uriTemplate" else None
+    if template is not None:
+        optional = template.query_variable_names
+        arguments = tuple(f"{name}?" if name in optional else name for name in template.variable_names)
     title = _get_text(about, "title") or (_get_text(about, "name") if kind != "prompt" else "")
     return FoundItem(f"{kind}:{target}", kind, title, _get_text(about, "description"), arguments)
+
+
+def _parse_template(target: str) -> UriTemplate | None:
+    """Return a URI template; None for a plain address, or for a template that cannot be parsed."""
+    try:
+        # FastMCP writes `{path*}` for a path with slashes, which the standard writes as `{+path}`.
+        return UriTemplate.parse(_WILDCARD.sub(r"{+\1}", target)) if "{" in target else None
+    except InvalidUriTemplate:
+        return None
 
 
 def _iter_prompt_arguments(entry: Mapping[str, Any]) -> Iterator[str]:

@@ -180,13 +180,17 @@ class Passthrough:
     ) -> dict[str, Any]:
         ref = params.get("ref")
         uri = str(ref.get("uri", "") if isinstance(ref, Mapping) else params.get("uri", ""))
-        error: Exception = MCPError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        error = MCPError(INVALID_PARAMS, f"Resource not found: {uri}", {"uri": uri})
+        has_answer = False
         for server in self._find_owners(client.profile, uri):
             try:
                 return await self._forward(server, method, params, client)
-            except (MCPError, ServerUnavailable) as server_error:
-                error = server_error
-        raise error if isinstance(error, MCPError) else MCPError(INVALID_PARAMS, str(error))
+            except MCPError as server_error:
+                error, has_answer = server_error, True
+            except ServerUnavailable as unavailable:
+                # The error of a server that was reached tells more.
+                error = error if has_answer else MCPError(INVALID_PARAMS, str(unavailable))
+        raise error
 
     async def _forward(
         self, server: UpstreamServer, method: str, params: Mapping[str, Any], client: ConnectedClient

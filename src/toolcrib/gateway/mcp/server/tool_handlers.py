@@ -17,27 +17,10 @@ from toolcrib.core.calls import ToolCall
 from toolcrib.core.stubs import render_stub
 from toolcrib.core.tool import Tool
 from toolcrib.errors import RequestFailed, ToolcribError
+from toolcrib.gateway.mcp.server import meta_tools
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.code_mode import CodeMode, RecordCall
 from toolcrib.gateway.mcp.server.item_search import ItemSearch, is_item_name, split_kind
-from toolcrib.gateway.mcp.server.meta_tools import (
-    DETAILS,
-    ITEM_KINDS,
-    MODEL_WORDING,
-    FoundTool,
-    build_call_tools,
-    build_code_tools,
-    build_dynamic_search_tool,
-    build_result_tools,
-    build_search_result,
-    build_search_tool,
-    render_instructions,
-    render_notes,
-    render_numbered_lines,
-    render_tools,
-    render_warnings,
-    text_result,
-)
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
 from toolcrib.gateway.mcp.server.tool_calls import ToolCaller
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
@@ -80,11 +63,11 @@ class ToolHandlers:
 
     @property
     def _meta_tools(self) -> list[dict[str, Any]]:
-        return [*build_call_tools(self._hub.config), *self._extra_tools]
+        return [*meta_tools.build_call_tools(self._hub.config), *self._extra_tools]
 
     @property
     def _extra_tools(self) -> list[dict[str, Any]]:
-        return [*build_result_tools(self._hub.config), *build_code_tools(self._hub.config)]
+        return [*meta_tools.build_result_tools(self._hub.config), *meta_tools.build_code_tools(self._hub.config)]
 
     def get_input_schema(self, name: str) -> Mapping[str, Any] | None:
         """Return a tool's input schema; the SDK compares it with headers that repeat arguments."""
@@ -96,7 +79,7 @@ class ToolHandlers:
         view = self._hub.get_view(client.profile)
         unlisted = self._caller.get_unlisted(view)
         mode = view.resolve_mode(client.is_stateless, client.reads_list_once)
-        return render_instructions(view, mode, unlisted) if view.entries or unlisted else ""
+        return meta_tools.render_instructions(view, mode, unlisted) if view.entries or unlisted else ""
 
     async def list_tools(self, client: ConnectedClient, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return the tool list of a client.
@@ -114,15 +97,15 @@ class ToolHandlers:
             if not is_final or not self._find_missing_servers(client, view):
                 return {"tools": [*view.tool_list, *self._extra_tools]}
             # A client that reads the list once can find the tools of late servers only by search.
-            search = build_search_tool(view, self._caller.get_unlisted(view), lists_all=True)
+            search = meta_tools.build_search_tool(view, self._caller.get_unlisted(view), lists_all=True)
             return {"tools": [search, *self._meta_tools, *view.tool_list]}
         if mode == "search":
-            search = build_search_tool(view, self._caller.get_unlisted(view))
+            search = meta_tools.build_search_tool(view, self._caller.get_unlisted(view))
             visible = view.get_turn_handler(mode).plan.visible_tools
             definitions = (view.entries[tool.id].wire_definition for tool in visible)
             return {"tools": [search, *self._meta_tools, *definitions]}
         entries = self._get_listed_entries(client, view)
-        search = build_dynamic_search_tool(view, len(view.entries) - len(entries))
+        search = meta_tools.build_dynamic_search_tool(view, len(view.entries) - len(entries))
         definitions = (entry.wire_definition for entry in entries)
         return {"tools": [*definitions, search, *self._extra_tools]}
 
@@ -141,7 +124,7 @@ class ToolHandlers:
             if name == prompts.SEARCH_NAME:
                 return await self.search(client, view, arguments)
         except ToolcribError as error:
-            return text_result(str(error), is_error=True)
+            return meta_tools.text_result(str(error), is_error=True)
         if name == prompts.DESCRIBE_NAME:
             return self.describe(view, arguments)
         if name == prompts.READ_NAME:
@@ -154,7 +137,7 @@ class ToolHandlers:
             name = params["name"]
             if isinstance(name, str) and name in GATEWAY_TOOL_NAMES:
                 text = prompts.CALL_DIRECTLY.format(name=name, call=call_name)
-                return text_result(text, is_error=True)
+                return meta_tools.text_result(text, is_error=True)
             if is_item_name(name) and name not in view.entries:
                 return await self._open_item(client, view, name, params["arguments"])
             if refusal := self._check_call_tool(view, call_name, str(name)):
@@ -172,7 +155,7 @@ class ToolHandlers:
         stronger = _CALL_NAMES[_CALL_NAMES.index(expected) :]
         if call_name == expected or (expected != prompts.CALL_NAME and call_name in stronger):
             return None
-        return text_result(prompts.WRONG_CALL_TOOL.format(name=name, call=expected), is_error=True)
+        return meta_tools.text_result(prompts.WRONG_CALL_TOOL.format(name=name, call=expected), is_error=True)
 
     def _get_call_name(self, entry: DirectoryEntry) -> str:
         """Return the call tool for a tool, or an empty string if there is only one."""
@@ -197,21 +180,21 @@ class ToolHandlers:
         query = arguments.get("query")
         if not isinstance(query, str):
             # A tool result, because the model may not see a protocol error.
-            return text_result(prompts.QUERY_MISSING, is_error=True)
+            return meta_tools.text_result(prompts.QUERY_MISSING, is_error=True)
         query, kind = split_kind(query, arguments.get("kind"))
         limit = _clamp_limit(arguments.get("limit"))
-        if kind in ITEM_KINDS:
+        if kind in meta_tools.ITEM_KINDS:
             self._hub.add_counts(searches=1)
             return await self.items.answer(client, query, kind, limit, self._read_call_name)
         requested = arguments.get("detail")
-        detail: Detail = requested if requested in DETAILS else self._settings.detail
+        detail: Detail = requested if requested in meta_tools.DETAILS else self._settings.detail
         where = Where(
             server=self.resolve_server_id(arguments.get("server")), read_only=arguments.get("read_only") is True
         )
         result = await self._run_search(view, query, limit, where)
         found = self._filter_by_score(view, result)
         is_match = bool(found) and result.confident
-        rendered = render_tools(found, detail if is_match else "summary", self._settings.max_result_chars)
+        rendered = meta_tools.render_tools(found, detail if is_match else "summary", self._settings.max_result_chars)
         notes: list[str] = []
         if is_match:
             is_single = self._settings.call_tools == "single"
@@ -236,15 +219,15 @@ class ToolHandlers:
         notes += self.render_search_notes(view, [tool.entry for tool in found], is_match)
         self._hub.add_counts(searches=1)
         text = "\n\n".join(["\n".join([heading, *rendered.lines]), *notes])
-        return build_search_result(rendered, text, [heading, *notes], is_match=is_match)
+        return meta_tools.build_search_result(rendered, text, [heading, *notes], is_match=is_match)
 
     async def search_dynamic(
         self, client: ConnectedClient, view: AccessView, mode: DisclosureMode, query: str
     ) -> dict[str, Any]:
         """Return the result of MCProxy's search tool; in dynamic mode, change the client's list."""
         limit = min(self._settings.max_tools_limit or DEFAULT_LISTED_TOOLS, MAX_LISTED_TOOLS)
-        nearest: list[FoundTool] = []
-        found: list[FoundTool] = []
+        nearest: list[meta_tools.FoundTool] = []
+        found: list[meta_tools.FoundTool] = []
         has_more = False
         if query.strip():
             result = await self._run_search(view, query, limit, Where(), reads_expressions=True)
@@ -270,19 +253,19 @@ class ToolHandlers:
             lines = [heading]
         else:
             heading = mcproxy.FOUND.format(count=len(found))
-            lines = [heading, "", *render_numbered_lines(found, self._settings.max_result_chars)]
+            lines = [heading, "", *meta_tools.render_numbered_lines(found, self._settings.max_result_chars)]
             notes = [*([prompts.MORE_MATCHES] if has_more else []), *notes]
         # A definition that does not fit is still in the tool list, or available by name.
-        rendered = render_tools(found, "schema", self._settings.max_result_chars)
+        rendered = meta_tools.render_tools(found, "schema", self._settings.max_result_chars)
         text = "\n\n".join(["\n".join(lines), *notes])
-        return build_search_result(rendered, text, [heading, *notes], is_match=bool(found))
+        return meta_tools.build_search_result(rendered, text, [heading, *notes], is_match=bool(found))
 
     def describe(self, view: AccessView, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the result of `describe_tool`: the definitions of the named tools."""
         requested = arguments.get("names", arguments.get("name"))
         names = [requested] if isinstance(requested, str) else requested
         if not isinstance(names, list) or not names or not all(isinstance(n, str) for n in names):
-            return text_result(prompts.NAMES_MISSING, is_error=True)
+            return meta_tools.text_result(prompts.NAMES_MISSING, is_error=True)
         turn_handler = view.get_turn_handler("search")
         parts: list[str] = []
         notes: list[str] = []
@@ -302,8 +285,8 @@ class ToolHandlers:
             chars_left -= len(text)
             definitions.append(definition)
             parts.append(text)
-            notes += render_warnings([entry])
-        result = text_result("\n\n".join([*parts, *notes]), is_error=not definitions)
+            notes += meta_tools.render_warnings([entry])
+        result = meta_tools.text_result("\n\n".join([*parts, *notes]), is_error=not definitions)
         return {**result, "structuredContent": {"notes": notes, "tools": definitions}}
 
     def render_search_notes(
@@ -311,7 +294,7 @@ class ToolHandlers:
         view: AccessView,
         entries: list[DirectoryEntry],
         is_match: bool,
-        wording: Mapping[str, str] = MODEL_WORDING,
+        wording: Mapping[str, str] = meta_tools.MODEL_WORDING,
     ) -> list[str]:
         """Return the notes of a search result: unreachable servers, quarantined tools and so on."""
         found_servers = {entry.server for entry in entries}
@@ -320,7 +303,7 @@ class ToolHandlers:
             for tools in view.directory.servers
             if not is_match or tools.server.name in found_servers
         }
-        return render_notes(
+        return meta_tools.render_notes(
             entries,
             self._pool.unreachable_servers(),
             {server: names for server, names in quarantined.items() if names},
@@ -373,12 +356,12 @@ class ToolHandlers:
         server = self._hub.config.servers.get(name) if isinstance(name, str) else None
         return server.alias or server.name if server else str(name or "")
 
-    def _filter_by_score(self, view: AccessView, result: SearchResult) -> list[FoundTool]:
+    def _filter_by_score(self, view: AccessView, result: SearchResult) -> list[meta_tools.FoundTool]:
         threshold = self._settings.search_threshold
         entries = [(view.entries[hit.tool.id], hit.score) for hit in result if hit.score >= threshold]
         has_stubs = self.code_mode.settings.enabled
         return [
-            FoundTool(entry, score, self._get_call_name(entry), render_stub(entry.tool) if has_stubs else "")
+            meta_tools.FoundTool(entry, score, self._get_call_name(entry), render_stub(entry.tool) if has_stubs else "")
             for entry, score in entries
         ]
 

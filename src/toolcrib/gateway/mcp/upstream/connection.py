@@ -356,7 +356,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, httpx2.HTTPStatusError):
         return f"it answered with HTTP {error.response.status_code}"
     if isinstance(error, httpx2.TransportError):
-        return "it could not be reached"
+        return f"it could not be reached ({type(error).__name__}); start it, or correct `url`"
     if isinstance(error, MCPError):
         if error.error.message == CONNECTION_CLOSED_MESSAGE:
             return "its connection ended"

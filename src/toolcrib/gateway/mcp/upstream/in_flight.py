@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -21,6 +21,8 @@ MAX_ABANDONED_CALLS: Final = 1_000
 MAX_SERVER_REQUESTS_PER_CALL: Final = 100
 # More notifications are dropped while clients are slow.
 MAX_FORWARDED_NOTIFICATIONS: Final = 256
+# A response waits this long for the notifications before it, which a slow client has not received yet.
+NOTIFICATION_SECONDS: Final = 2.0
 # On the stateless protocol a cancelled call sends no more messages. A server has this long to stop.
 ABANDONED_CALL_SECONDS: Final = 30.0
 
@@ -97,6 +99,8 @@ class InFlightCall:
     is_answered: bool = False
     server_requests: int = 0
     _open_requests: int = 0
+    _forwarding: int = 0
+    _forwarded: anyio.Event = field(default_factory=anyio.Event)
 
     def __post_init__(self) -> None:
         self.scope.deadline = anyio.current_time() + self.remaining_seconds
@@ -105,6 +109,23 @@ class InFlightCall:
         """Record that the server answered, even if the caller has given up."""
         self.is_answered = True
         self.abandoned.calls.pop(self, None)
+
+    @contextmanager
+    def forward_notification(self) -> Iterator[None]:
+        """Count a notification that is being sent to the client."""
+        self._forwarding += 1
+        try:
+            yield
+        finally:
+            self._forwarding -= 1
+            self._forwarded.set()
+
+    async def wait_for_notifications(self) -> None:
+        """Wait until the notifications so far are sent, because a client reads nothing after the response."""
+        with anyio.move_on_after(NOTIFICATION_SECONDS):
+            while self._forwarding:
+                self._forwarded = anyio.Event()
+                await self._forwarded.wait()
 
     @contextmanager
     def pause_deadline(self) -> Iterator[None]:
@@ -168,7 +189,7 @@ class InFlightCalls:
         """
         belongs_to_call = bool(self._calls or self._abandoned.active_keys())
         if calls := self._find_addressed_calls():
-            await self.drop_when_busy(calls[0].caller.notify)(method, params)
+            await self.drop_when_busy(calls[0].caller.notify, calls[0])(method, params)
         return belongs_to_call
 
     async def forward_request(
@@ -189,15 +210,16 @@ class InFlightCalls:
                 paused.enter_context(call.pause_deadline())
             return await send_with_timeout(caller, method, params, timeout_seconds)
 
-    def drop_when_busy(self, send: Callable[..., Awaitable[None]]) -> Any:
-        """Return a function that calls `send`, or does nothing while too many are pending."""
+    def drop_when_busy(self, send: Callable[..., Awaitable[None]], call: InFlightCall | None = None) -> Any:
+        """Return a function that sends a notification, of a call or not, or does nothing while many are pending."""
 
         async def send_or_drop(*args: Any) -> None:
             if self.forwarding_count >= MAX_FORWARDED_NOTIFICATIONS:
                 return
             self.forwarding_count += 1
             try:
-                await send(*args)
+                with call.forward_notification() if call else nullcontext():
+                    await send(*args)
             finally:
                 self.forwarding_count -= 1
 

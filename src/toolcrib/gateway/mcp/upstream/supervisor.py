@@ -214,9 +214,10 @@ class UpstreamServer:
                         method,
                         params,
                         capabilities=caller.capabilities,
-                        on_progress=self.in_flight.drop_when_busy(caller.report_progress),
+                        on_progress=self.in_flight.drop_when_busy(caller.report_progress, call),
                         on_response=partial(self._mark_answered, call),
                     )
+                await call.wait_for_notifications()
                 self._check_result(method, result)
                 return result
             except TimeoutError:
