@@ -250,8 +250,7 @@ def render_report(throughputs: list[Throughput], faults: list[FaultResult], clie
         f"Three replicas, {sessions} clients of both protocol revisions, {streams} LLM streams with a search each, and one "
         "client that creates keys and approves definitions. A retryable error is a closed connection, or a status 502 or "
         "503 with `Retry-After`. The client checks that every answer is its own. Keys, approvals, audit rows of calls, and the "
-        "usage counts of calls and streams are looked for in PostgreSQL. While PostgreSQL is away, calls of a session get 503 "
-        "from replicas that have not served it before.",
+        "usage counts of calls and streams are looked for in PostgreSQL.",
         "",
         "| fault | completed requests | retryable errors | other errors | acknowledged so far | lost |",
         "|---|---:|---|---:|---|---|",

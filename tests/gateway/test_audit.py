@@ -230,3 +230,14 @@ def test_number_of_clients_is_bounded() -> None:
     clients = {amount.client: amount.amount for amount in counter.take_amounts()}
     assert len(clients) == 51
     assert clients[OTHER_CLIENTS] == 150
+
+
+@pytest.mark.parametrize("client", ["a\0b", "a\ud800b"])
+def test_name_that_no_store_accepts_does_not_keep_rows_back(store: Store, client: str) -> None:
+    log = AuditLog(Hub(GatewayConfig(), store))
+    for _ in range(2):
+        log.record(AuditRow("call", client=client))
+    log.flush()
+    rows = store.list_audit(AuditFilter(), 10)
+    assert len(rows) == 2
+    assert {each.client for each in store.list_series("day", 0.0)} == {rows[0].client}

@@ -24,7 +24,7 @@ def _search(hub: Hub) -> list[str]:
     return [hit.tool.id for hit in hub.get_view().search("broken login", 5, Where())]
 
 
-def test_running_hub_uses_new_requests_and_drops_deleted_ones() -> None:
+def test_running_hub_uses_new_requests_in_place_of_earlier_ones() -> None:
     hub = _build_hub()
     entry = hub.directory.entries["gh___iss_c"]
     fingerprint = entry.tool.definition_fingerprint
@@ -33,7 +33,7 @@ def test_running_hub_uses_new_requests_and_drops_deleted_ones() -> None:
     assert hub.refresh()
     assert _search(hub) == ["gh___iss_c"]
     assert hub.directory.entries["gh___iss_c"].wire_definition == entry.wire_definition
-    hub.store.delete_example_requests([fingerprint])
+    hub.store.put_example_requests([StoredRequests(fingerprint, entry.name, (), "m", 2.0)])
     assert hub.refresh()
     assert _search(hub) == []
     assert not hub.refresh()

@@ -188,3 +188,17 @@ def test_access_profiles_are_stored_replaced_and_deleted(store: Store) -> None:
     assert store.list_profiles() == {"all": {}, "readers": {"tools": ["*read*"]}}
     assert store.delete_profile("all") and not store.delete_profile("all")
     assert list(store.list_profiles()) == ["readers"]
+
+
+def test_amounts_of_two_minutes_are_summed_by_hour(store: Store) -> None:
+    amounts = [SeriesAmount(float(at), "agent", "calls", 2) for at in (60, 61, 120)]
+    store.append_audit([], series=amounts)
+    store.append_audit([], series=amounts)
+    assert [each.amount for each in store.list_series("minute", 0.0)] == [8, 4]
+    assert [each.amount for each in store.list_series("hour", 0.0)] == [12]
+
+
+def test_keys_that_were_unused_for_longest_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "MAX_STORED_KEYS", 1)
+    store.add_key_usage([KeyUsage(name * 64, 1, float(at)) for at, name in enumerate("abcd")])
+    assert sorted(store.get_key_usage()) == ["c" * 64, "d" * 64]

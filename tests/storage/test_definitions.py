@@ -64,8 +64,6 @@ def test_example_requests_replace_earlier_ones_and_are_announced(store: Store) -
     )
     assert store.list_example_requests() == {"f1": ("write to Bob", "answer Ann"), "f2": ("what is new?",)}
     assert [change.topic for change in store.list_changes(revision)] == ["requests"]
-    assert store.delete_example_requests(["f1", "f9"]) == 1
-    assert list(store.list_example_requests()) == ["f2"]
 
 
 def test_oldest_example_requests_are_dropped(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

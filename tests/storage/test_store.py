@@ -139,7 +139,7 @@ def test_listeners_get_messages(store: Store, store_url: str) -> None:
     if store_url.startswith("postgresql"):
         # Messages from before the connection were missed.
         assert messages.get(timeout=60) == MISSED_MESSAGES
-    store.publish("hello")
+    store.put_values([], now=1.0, notify="hello")
     store.put_pins("mail", [QUARANTINED])
     assert [messages.get(timeout=60) for _ in range(2)] == ["hello", CHANGES_MESSAGE]
 
@@ -275,7 +275,7 @@ def test_result_is_read_only_by_its_owner_until_it_expires(store: Store) -> None
     assert store.get_result("res_2", "ann", now=19.0) is None
     assert store.get_result("res_1", "ann", now=20.0) is None
     store.put_result(StoredResult("res_2", "bob", "mail___list", "x", created=30.0, expires=40.0), max_bytes=10**6)
-    assert store.count_results()[0] == 1
+    assert store.get_result("res_1", "ann", now=10.0) is None
 
 
 def test_oldest_results_are_deleted_over_the_limit_of_bytes(store: Store) -> None:
@@ -286,9 +286,6 @@ def test_oldest_results_are_deleted_over_the_limit_of_bytes(store: Store) -> Non
         store.put_result(result, max_bytes=5000)
     kept = [number for number in range(5) if store.get_result(f"res_{number}", "ann", now=5.0)]
     assert kept == [3, 4]
-    count, size = store.count_results()
-    assert count == 2
-    assert size <= 5000
 
 
 def test_owner_with_many_results_does_not_delete_those_of_others(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

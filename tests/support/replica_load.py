@@ -209,11 +209,8 @@ class LoadClients:
         opened = await http.post(f"{self._url}/mcp", json=body)
         opened.raise_for_status()
         session: str = opened.headers["mcp-session-id"]
-        headers = {"mcp-session-id": session}
         ready = {"jsonrpc": "2.0", "method": "notifications/initialized"}
-        # Every replica restores the session before a fault happens.
-        for _ in range(6):
-            await http.post(f"{self._url}/mcp", json=ready, headers=headers)
+        await http.post(f"{self._url}/mcp", json=ready, headers={"mcp-session-id": session})
         return session
 
     async def _send(

@@ -28,7 +28,7 @@ from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.journal import JournalMark
 
-FLUSH_SECONDS: Final = 0.5
+FLUSH_SECONDS: Final = 1.0
 # While the store cannot be written, older rows than these are lost.
 MAX_UNWRITTEN_ROWS: Final = 50_000
 # The number of rows in one transaction, limited so that other writers do not wait long.

@@ -13,7 +13,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -284,10 +284,7 @@ class ProfileQuotas:
             # A profile without recent use is forgotten.
             window = self._get_window()
             self._used = {name: use for name, use in self._used.items() if use.running or use.window == window}
-            return {
-                name: QuotaUse(use.window, use.calls, use.searches, use.result_bytes, use.running)
-                for name, use in self._used.items()
-            }
+            return {name: replace(use) for name, use in self._used.items()}
 
     def exchange_use(self, store: Store, replica: str) -> None:
         """Write what was used on this replica to the store, and read what was used on the others."""

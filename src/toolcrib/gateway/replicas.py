@@ -10,7 +10,7 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -47,12 +47,12 @@ class ReplicaChannel:
         self.id: Final = secrets.token_hex(4)
         # Only a database server has several replicas. Without one, nothing is sent.
         self.is_shared: Final = is_postgres_url(hub.config.store)
-        self._handlers: dict[str, OnReplicaMessage] = {}
+        self._handlers: dict[str, list[OnReplicaMessage]] = {}
         self._answers: dict[str, asyncio.Future[Body]] = {}
 
     def add_handler(self, topic: str, handler: OnReplicaMessage) -> None:
-        """Call a function for every message with a topic. What it returns answers a request."""
-        self._handlers[topic] = handler
+        """Call a function for every message with a topic. What the last one returns answers a request."""
+        self._handlers.setdefault(topic, []).append(handler)
 
     async def run(self) -> None:
         """Receive messages until cancelled."""
@@ -78,10 +78,11 @@ class ReplicaChannel:
             while True:
                 tasks.start_soon(self._handle_message, await received.get())
 
-    async def send(self, topic: str, body: Body, target: str = "") -> None:
-        """Send a message to one replica, or to all others."""
-        if self.is_shared:
-            await anyio.to_thread.run_sync(self._publish, {"topic": topic, "body": body, "to": target, "from": self.id})
+    async def send(self, topic: str, body: Body, target: str = "", values: Sequence[SharedValue] = ()) -> None:
+        """Send a message to one replica, or to all others, and store values in the same transaction."""
+        message = {"topic": topic, "body": body, "to": target, "from": self.id}
+        if values or self.is_shared:
+            await anyio.to_thread.run_sync(self._publish, message, values)
 
     async def request(self, topic: str, body: Body, target: str) -> Body:
         """Send a message to one replica and return its answer; raise `ServerUnavailable` without one."""
@@ -123,15 +124,14 @@ class ReplicaChannel:
             return True
         return name in found
 
-    def _publish(self, message: Body) -> None:
-        text = f"{_PREFIX}{json.dumps(message)}"
-        if len(text.encode()) <= MAX_NOTIFICATION_BYTES:
-            self._store.publish(text)
-            return
-        key, now = secrets.token_hex(16), time.time()
-        value = SharedValue("message", key, json.dumps(message["body"]), now + MESSAGE_SECONDS)
-        short = {**message, "body": {}, "stored": key}
-        self._store.put_values([value], now=now, notify=f"{_PREFIX}{json.dumps(short)}")
+    def _publish(self, message: Body, values: Sequence[SharedValue]) -> None:
+        now = time.time()
+        text = f"{_PREFIX}{json.dumps(message)}" if self.is_shared else ""
+        if len(text.encode()) > MAX_NOTIFICATION_BYTES:
+            key = secrets.token_hex(16)
+            values = [*values, SharedValue("message", key, json.dumps(message["body"]), now + MESSAGE_SECONDS)]
+            text = f"{_PREFIX}{json.dumps({**message, 'body': {}, 'stored': key})}"
+        self._store.put_values(values, now=now, notify=text)
 
     def _parse_message(self, text: str) -> dict[str, Any] | None:
         """Return a message for this replica, or None."""
@@ -154,7 +154,9 @@ class ReplicaChannel:
                 if future is not None and not future.done():
                     future.set_result(body["answer"])
                 return
-            answer = await self._handlers[message["topic"]](body)
+            answer = None
+            for handler in self._handlers[message["topic"]]:
+                answer = await handler(body)
             if "request" in body:
                 await self.send(_ANSWER_TOPIC, {"request": body["request"], "answer": answer}, message["from"])
         except Exception:

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from toolcrib.storage.audit import AuditRow
+from toolcrib.storage.audit import AuditRow, clean_text
 from toolcrib.storage.time_series import SeriesAmount
 
 # Names of clients come from outside. Further clients of a process are counted as one.
@@ -46,7 +46,7 @@ class SeriesCounter:
         return [SeriesAmount(*key, amount) for key, amount in amounts.items()]
 
     def _limit_client(self, client: str) -> str:
-        name = client[:80] or UNKNOWN_CLIENT
+        name = clean_text(client[:80]) or UNKNOWN_CLIENT
         if name not in self._clients:
             if len(self._clients) >= MAX_SERIES_CLIENTS:
                 return OTHER_CLIENTS

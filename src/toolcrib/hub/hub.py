@@ -262,11 +262,6 @@ class Hub:
             names = stored | self._stats
             return {name: stored.get(name, 0) + self._stats.get(name, 0) for name in names}
 
-    @property
-    def has_unwritten(self) -> bool:
-        """Whether calls or counters wait for `flush`, of this process or of one that was killed."""
-        return bool(self._calls or self._stats or not self._journal.is_recovered)
-
     def flush(self) -> None:
         """Write buffered calls and counters to the store."""
         self.store.recover_lines(self._journal, self._write_lines)

@@ -14,9 +14,12 @@ MAX_STORED_KEYS: Final = 10_000
 MAX_STORED_PROFILES: Final = 1_000
 
 _ADD_USE: Final = (
-    "INSERT INTO key_usage (hash, requests, last_used) VALUES (?, ?, ?) ON CONFLICT (hash) DO UPDATE SET "
+    "INSERT INTO key_usage (hash, requests, last_used) VALUES (?, ?, ?) /* distinct */ ON CONFLICT (hash) DO UPDATE SET "
     "requests = key_usage.requests + excluded.requests, "
     "last_used = CASE WHEN key_usage.last_used > excluded.last_used THEN key_usage.last_used ELSE excluded.last_used END"
+)
+_PRUNE_USE: Final = (
+    "DELETE FROM key_usage WHERE hash IN (SELECT hash FROM key_usage ORDER BY last_used DESC, hash LIMIT -1 OFFSET ?)"
 )
 
 
@@ -86,14 +89,11 @@ def delete_key(connection: SqlConnection, id: str) -> bool:
     return connection.execute("DELETE FROM api_keys WHERE id = ?", (id,)).rowcount > 0
 
 
-def add_key_usage(connection: SqlConnection, usage: Iterable[KeyUsage]) -> None:
-    """Add requests to the usage of keys; the keys that were unused for longest are dropped over the limit."""
+def add_key_usage(connection: SqlConnection, usage: Iterable[KeyUsage], *, prune: bool) -> None:
+    """Add requests to the usage of keys; with `prune`, drop the keys over the limit that were unused for longest."""
     connection.executemany(_ADD_USE, sorted((each.hash, each.requests, each.last_used) for each in usage))
-    connection.execute(
-        "DELETE FROM key_usage WHERE hash IN (SELECT hash FROM key_usage "
-        "ORDER BY last_used DESC, hash LIMIT -1 OFFSET ?)",
-        (2 * MAX_STORED_KEYS,),
-    )
+    if prune:
+        connection.execute(_PRUNE_USE, (2 * MAX_STORED_KEYS,))
 
 
 def read_key_usage(connection: SqlConnection) -> dict[str, KeyUsage]:

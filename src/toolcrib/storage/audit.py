@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final, Literal
 
 from toolcrib.storage.sql_database import SqlConnection
@@ -19,6 +20,9 @@ _FIELDS: Final = (
     "at, action, outcome, key_name, user_name, profile, client, session, server, tool, "
     "seconds, request_bytes, result_bytes, request_id, details"
 )
+# The attributes of a row in the order of the columns.
+_NAMES: Final = _FIELDS.replace("_name", "").split(", ")
+_get_values: Final = attrgetter(*_NAMES)
 _INSERT: Final = f"INSERT INTO audit ({_FIELDS}) VALUES ({', '.join('?' * 15)})"
 
 
@@ -48,24 +52,7 @@ class AuditRow:
 
     def to_json(self) -> dict[str, Any]:
         """Return the row as the API and `toolcrib audit --json` print it."""
-        return {
-            "id": self.id,
-            "at": self.at,
-            "action": self.action,
-            "outcome": self.outcome,
-            "key": self.key,
-            "user": self.user,
-            "profile": self.profile,
-            "client": self.client,
-            "session": self.session,
-            "server": self.server,
-            "tool": self.tool,
-            "seconds": self.seconds,
-            "request_bytes": self.request_bytes,
-            "result_bytes": self.result_bytes,
-            "request_id": self.request_id,
-            "details": dict(self.details),
-        }
+        return {"id": self.id, **dict(zip(_NAMES, _get_values(self), strict=True)), "details": dict(self.details)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,17 +124,17 @@ def _to_values(row: AuditRow) -> tuple[object, ...]:
         row.action,
         row.outcome,
         # Texts of clients may contain what cannot be stored, and one such row would keep all later ones back.
-        *map(_clean_text, (row.key, row.user, row.profile, row.client, row.session, row.server, row.tool)),
+        *map(clean_text, (row.key, row.user, row.profile, row.client, row.session, row.server, row.tool)),
         row.seconds,
         row.request_bytes,
         row.result_bytes,
-        _clean_text(row.request_id),
+        clean_text(row.request_id),
         # Escaped to ASCII, because half a surrogate pair cannot be stored.
         json.dumps(row.details, separators=(",", ":")) if row.details else "{}",
     )
 
 
-def _clean_text(text: str) -> str:
+def clean_text(text: str) -> str:
     """Return a text without NUL characters and without halves of surrogate pairs."""
     if text.isascii() and "\0" not in text:
         return text

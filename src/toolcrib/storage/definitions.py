@@ -148,11 +148,3 @@ def read_example_requests(connection: SqlConnection) -> dict[str, tuple[str, ...
     """Return the requests by fingerprint."""
     rows = connection.execute("SELECT fingerprint, requests FROM example_requests")
     return {fingerprint: tuple(json.loads(requests))[:MAX_EXAMPLES] for fingerprint, requests in rows}
-
-
-def delete_example_requests(connection: SqlConnection, fingerprints: Iterable[str]) -> int:
-    """Delete the requests for some definitions; return how many there were."""
-    deleted = 0
-    for fingerprint in sorted(fingerprints):
-        deleted += connection.execute("DELETE FROM example_requests WHERE fingerprint = ?", (fingerprint,)).rowcount
-    return deleted

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from toolcrib.storage.sql_database import SqlConnection
@@ -64,7 +64,7 @@ def sum_by_key(rows: Iterable[LlmUsage]) -> dict[str, KeyTotals]:
 
 def add_usage(connection: SqlConnection, rows: Iterable[LlmUsage]) -> None:
     """Add amounts to the rows of the table."""
-    connection.executemany(_ADD, sorted(map(_to_row, rows)))
+    connection.executemany(_ADD, sorted(map(astuple, rows)))
     if connection.execute("SELECT count(*) FROM llm_usage").fetchone()[0] > MAX_USAGE_ROWS:
         connection.execute(_PRUNE, (MAX_USAGE_ROWS,))
 
@@ -73,16 +73,3 @@ def read_usage(connection: SqlConnection, since_day: str) -> list[LlmUsage]:
     """Return the rows from a day on, sorted by day, key and model."""
     query = f"SELECT {_FIELDS} FROM llm_usage WHERE day >= ? ORDER BY day, key, model"
     return [LlmUsage(*row) for row in connection.execute(query, (since_day,))]
-
-
-def _to_row(usage: LlmUsage) -> tuple[str | int, ...]:
-    return (
-        usage.day,
-        usage.key,
-        usage.model,
-        usage.requests,
-        usage.input_tokens,
-        usage.output_tokens,
-        usage.cached_tokens,
-        usage.saved_tokens,
-    )

@@ -99,12 +99,6 @@ def delete_expired(connection: SqlConnection, now: float) -> None:
     connection.execute("DELETE FROM results WHERE expires <= ?", (now,))
 
 
-def count_results(connection: SqlConnection) -> tuple[int, int]:
-    """Return the number of results and their compressed bytes."""
-    count, size = connection.execute("SELECT count(*), coalesce(sum(length(body)), 0) FROM results").fetchone()
-    return int(count), int(size)
-
-
 def _decompress(body: bytes) -> str:
     try:
         decompressor = zlib.decompressobj()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -28,7 +28,7 @@ from toolcrib.storage import (
 )
 from toolcrib.storage.access import KeyBudget, KeyUsage, StoredKey
 from toolcrib.storage.audit import AuditFilter, AuditRow
-from toolcrib.storage.changes import Change, RecordedChange
+from toolcrib.storage.changes import Change, ChangeTopic, RecordedChange
 from toolcrib.storage.definitions import DefinitionVersion, SavedQuery, StoredRequests
 from toolcrib.storage.journal import ApplyLines, Journal, JournalKind, JournalMark
 from toolcrib.storage.llm_usage import LlmUsage
@@ -36,11 +36,18 @@ from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.pins import PinSummary
 from toolcrib.storage.results import StoredResult
 from toolcrib.storage.shared_values import SharedValue, ValueKind
-from toolcrib.storage.sql_database import CHANGES_MESSAGE, OnMessage, SqlConnection, SqlDatabase, copy_tables
+from toolcrib.storage.sql_database import (
+    CHANGES_MESSAGE,
+    OnMessage,
+    SqlConnection,
+    SqlDatabase,
+    SqlFunction,
+    copy_tables,
+)
 from toolcrib.storage.time_series import Resolution, SeriesAmount
 from toolcrib.storage.tool_usage import ToolUsageTotal
 
-# The usage table is pruned once per this many calls, so it can exceed its limit by that much.
+# The usage tables are pruned once per this many calls or writes, so they can exceed their limits by that much.
 PRUNE_INTERVAL: Final = 256
 VECTOR_PRUNE_INTERVAL: Final = 10_000
 
@@ -59,6 +66,7 @@ class Store:
         self._journal_folder = journal_folder
         self._journals: list[Journal] = []
         self._calls_since_prune = PRUNE_INTERVAL
+        self._key_writes = 0
         self._vectors_since_prune = VECTOR_PRUNE_INTERVAL
         self._result_pruning = results.ResultPruning()
         self._values_since_prune = shared_values.PRUNE_WRITES
@@ -76,10 +84,6 @@ class Store:
     def listen(self, on_message: OnMessage) -> None:
         """Call a function with messages about changes, in another thread; see `SqlDatabase.listen`."""
         self._database.listen(on_message)
-
-    def publish(self, message: str) -> None:
-        """Send a message to all listeners, also of other replicas."""
-        self._database.write(lambda connection: None, notify=message)
 
     def open_journal(self, kind: JournalKind) -> Journal:
         """Return a journal, which keeps what is recorded until it is written if this process is killed."""
@@ -186,27 +190,11 @@ class Store:
     def put_example_requests(self, requests: Iterable[StoredRequests]) -> None:
         """Store the example requests of tools in place of earlier ones."""
         new = list(requests)
-
-        def write(connection: SqlConnection) -> None:
-            definitions.write_example_requests(connection, new)
-            changes.record_change(connection, "requests")
-
-        self._change(write, lock="requests")
+        self._change_topic("requests", lambda connection: definitions.write_example_requests(connection, new))
 
     def list_example_requests(self) -> dict[str, tuple[str, ...]]:
         """Return all example requests, by the fingerprint of the definition."""
         return self._database.run(definitions.read_example_requests)
-
-    def delete_example_requests(self, fingerprints: Iterable[str]) -> int:
-        """Delete the example requests for some definitions; return how many there were."""
-        names = list(fingerprints)
-
-        def write(connection: SqlConnection) -> int:
-            count = definitions.delete_example_requests(connection, names)
-            changes.record_change(connection, "requests")
-            return count
-
-        return self._change(write, lock="requests")
 
     def put_saved_query(self, saved: SavedQuery) -> None:
         """Save a test query in place of an earlier one with the same text."""
@@ -278,10 +266,6 @@ class Store:
         """Return an owner's result, or None if there is none or it has expired."""
         return self._database.run(lambda connection: results.read_result(connection, handle, owner, now))
 
-    def count_results(self) -> tuple[int, int]:
-        """Return the number of stored results and their compressed bytes."""
-        return self._database.run(results.count_results)
-
     def append_audit(
         self,
         rows: Sequence[AuditRow],
@@ -321,12 +305,7 @@ class Store:
 
     def put_key(self, key: StoredKey) -> None:
         """Store an API key."""
-
-        def write(connection: SqlConnection) -> None:
-            access.write_key(connection, key)
-            changes.record_change(connection, "keys")
-
-        self._change(write, lock="keys")
+        self._change_topic("keys", lambda connection: access.write_key(connection, key))
 
     def list_keys(self) -> list[StoredKey]:
         """Return the stored API keys, the oldest first."""
@@ -334,27 +313,17 @@ class Store:
 
     def set_key_budget(self, id: str, budget: KeyBudget) -> bool:
         """Replace the budget of an API key; return whether the key exists."""
-
-        def write(connection: SqlConnection) -> bool:
-            exists = access.update_key_budget(connection, id, budget)
-            changes.record_change(connection, "keys")
-            return exists
-
-        return self._database.write(write, durable=True, lock="keys")
+        return self._change_topic("keys", lambda connection: access.update_key_budget(connection, id, budget))
 
     def delete_key(self, id: str) -> bool:
         """Delete an API key; return whether it existed."""
-
-        def write(connection: SqlConnection) -> bool:
-            existed = access.delete_key(connection, id)
-            changes.record_change(connection, "keys")
-            return existed
-
-        return self._change(write, lock="keys")
+        return self._change_topic("keys", lambda connection: access.delete_key(connection, id))
 
     def add_key_usage(self, usage: Sequence[KeyUsage], mark: JournalMark | None = None) -> None:
         """Add requests to the usage of API keys."""
-        self._record(lambda connection: access.add_key_usage(connection, usage), mark)
+        self._key_writes += 1
+        prune = self._key_writes % PRUNE_INTERVAL == 1
+        self._record(lambda connection: access.add_key_usage(connection, usage, prune=prune), mark)
 
     def get_key_usage(self) -> dict[str, KeyUsage]:
         """Return the usage of API keys, by hash."""
@@ -362,12 +331,7 @@ class Store:
 
     def put_profile(self, name: str, settings: Mapping[str, Any], at: float) -> None:
         """Store an access profile in place of a previous one."""
-
-        def write(connection: SqlConnection) -> None:
-            access.write_profile(connection, name, settings, at)
-            changes.record_change(connection, "profiles")
-
-        self._change(write, lock="profiles")
+        self._change_topic("profiles", lambda connection: access.write_profile(connection, name, settings, at))
 
     def list_profiles(self) -> dict[str, dict[str, Any]]:
         """Return the settings of the stored access profiles, by name."""
@@ -375,13 +339,7 @@ class Store:
 
     def delete_profile(self, name: str) -> bool:
         """Delete a stored access profile; return whether it existed."""
-
-        def write(connection: SqlConnection) -> bool:
-            existed = access.delete_profile(connection, name)
-            changes.record_change(connection, "profiles")
-            return existed
-
-        return self._change(write, lock="profiles")
+        return self._change_topic("profiles", lambda connection: access.delete_profile(connection, name))
 
     def put_token(self, name: str, body: bytes) -> None:
         """Store an encrypted OAuth token in place of a previous one."""
@@ -474,7 +432,7 @@ class Store:
         self._database.close()
 
     def _record(
-        self, write: Callable[[SqlConnection], None], mark: JournalMark | None, *, durable: bool = False, lock: str = ""
+        self, write: SqlFunction[None], mark: JournalMark | None, *, durable: bool = False, lock: str = ""
     ) -> None:
         """Write what was recorded, and in the same transaction its position in a journal."""
 
@@ -486,6 +444,16 @@ class Store:
 
         self._database.write(write_marked, durable=durable, lock=lock)
 
-    def _change(self, write: Callable[[SqlConnection], T], lock: str) -> T:
+    def _change_topic(self, topic: ChangeTopic, write: SqlFunction[T]) -> T:
+        """Write something, and in the same transaction a change of a topic without subjects."""
+
+        def write_change(connection: SqlConnection) -> T:
+            result = write(connection)
+            changes.record_change(connection, topic)
+            return result
+
+        return self._change(write_change, lock=topic)
+
+    def _change(self, write: SqlFunction[T], lock: str) -> T:
         """Write something that running gateways read again."""
         return self._database.write(write, durable=True, lock=lock, notify=CHANGES_MESSAGE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -18,7 +19,7 @@ MAX_SERIES_ROWS: Final = 500_000
 
 _ADD: Final = (
     "INSERT INTO time_series (resolution, start, client, name, amount) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (resolution, start, client, name) DO UPDATE SET amount = time_series.amount + excluded.amount"
+    "/* distinct */ ON CONFLICT (resolution, start, client, name) DO UPDATE SET amount = time_series.amount + excluded.amount"
 )
 
 
@@ -34,12 +35,11 @@ class SeriesAmount:
 
 def add_amounts(connection: SqlConnection, amounts: Iterable[SeriesAmount]) -> None:
     """Add amounts to their step of every resolution."""
-    rows = sorted(
-        (seconds, int(amount.at // seconds) * seconds, amount.client, amount.name, amount.amount)
-        for amount in amounts
-        for seconds in RESOLUTION_SECONDS.values()
-    )
-    connection.executemany(_ADD, rows)
+    totals: Counter[tuple[int, int, str, str]] = Counter()
+    for amount in amounts:
+        for seconds in RESOLUTION_SECONDS.values():
+            totals[seconds, int(amount.at // seconds) * seconds, amount.client, amount.name] += amount.amount
+    connection.executemany(_ADD, [(*key, total) for key, total in sorted(totals.items())])
 
 
 def read_amounts(connection: SqlConnection, resolution: Resolution, since: float) -> list[SeriesAmount]:

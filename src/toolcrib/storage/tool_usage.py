@@ -14,7 +14,7 @@ MAX_COUNTERS: Final = 1_000
 
 _ADD_CALLS: Final = (
     "INSERT INTO usage (tool_id, calls, failures, seconds, last_used) VALUES (?, ?, ?, ?, ?) "
-    "ON CONFLICT (tool_id) DO UPDATE SET calls = usage.calls + excluded.calls, "
+    "/* distinct */ ON CONFLICT (tool_id) DO UPDATE SET calls = usage.calls + excluded.calls, "
     "failures = usage.failures + excluded.failures, seconds = usage.seconds + excluded.seconds, "
     "last_used = CASE WHEN usage.last_used > excluded.last_used THEN usage.last_used ELSE excluded.last_used END"
 )

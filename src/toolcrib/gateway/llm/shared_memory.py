@@ -75,8 +75,7 @@ class MemorySharing:
         now = time.time()
         rows = [SharedValue(kind, key, json.dumps(value), now + KEEP_SECONDS) for (kind, key), value in values.items()]
         try:
-            await anyio.to_thread.run_sync(partial(self._store.put_values, rows, now=now))
-            await self._replicas.send(_TOPIC, {"keys": list(values)})
+            await self._replicas.send(_TOPIC, {"keys": list(values)}, values=rows)
         except ToolcribError as error:
             _log.warning("conversations are shared later: %s", error)
             with self._lock:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from operator import add
 from threading import Lock
 from typing import Any, Final, NamedTuple
 
@@ -215,16 +216,9 @@ class UsageMeter:
 
 
 def _sum_rows(left: LlmUsage, right: LlmUsage) -> LlmUsage:
-    return LlmUsage(
-        left.day,
-        left.key,
-        left.model,
-        left.requests + right.requests,
-        left.input_tokens + right.input_tokens,
-        left.output_tokens + right.output_tokens,
-        left.cached_tokens + right.cached_tokens,
-        left.saved_tokens + right.saved_tokens,
-    )
+    _, _, _, *added = astuple(right)
+    day, key, model, *amounts = astuple(left)
+    return LlmUsage(day, key, model, *map(add, amounts, added))
 
 
 def _clean(name: str) -> str:

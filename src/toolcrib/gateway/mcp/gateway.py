@@ -27,7 +27,6 @@ from toolcrib.storage.sql_database import CHANGES_MESSAGE, MISSED_MESSAGES
 from toolcrib.storage.store import Store
 
 HOUSEKEEPING_SECONDS: Final = 2.0
-FLUSH_SECONDS: Final = 0.5
 # A step encodes more tools while steps are fast.
 MIN_ENCODED_PER_STEP: Final = 16
 MAX_ENCODED_PER_STEP: Final = 2_048
@@ -50,7 +49,6 @@ async def run_gateway(
     await anyio.to_thread.run_sync(kill_orphaned_processes)
     async with anyio.create_task_group() as tasks:
         await tasks.start(router.pool.run)
-        tasks.start_soon(_flush_counters, hub)
         tasks.start_soon(_run_housekeeping, router)
         tasks.start_soon(router.audit.run)
         tasks.start_soon(router.replicas.run)
@@ -66,7 +64,6 @@ async def run_gateway(
             with anyio.CancelScope(shield=True):
                 await router.tool_handlers.code_mode.close()
                 await run_and_log_errors(router.audit.flush)
-                await run_and_log_errors(hub.flush)
 
 
 async def run_and_log_errors(function: Callable[[], object]) -> bool:
@@ -76,14 +73,6 @@ async def run_and_log_errors(function: Callable[[], object]) -> bool:
     except ToolcribError as error:
         _log.warning("%s", error)
         return False
-
-
-async def _flush_counters(hub: Hub) -> None:
-    """Write counters to the store."""
-    while True:
-        await anyio.sleep(FLUSH_SECONDS)
-        if hub.has_unwritten:
-            await run_and_log_errors(hub.flush)
 
 
 async def _run_housekeeping(router: McpRouter) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from functools import lru_cache
@@ -10,6 +11,8 @@ from typing import Any, Final
 from psycopg import Connection, Cursor
 
 _NAMED_VALUE: Final = re.compile(r"(?<![:\w]):(\w+)")
+_NEW_ROWS: Final = re.compile(r"INSERT INTO (\w+ \([\w, ]+\)) VALUES \([?, ]+\)")
+_DISTINCT_ROWS: Final = re.compile(r"INSERT INTO (\w+) \(([\w, ]+)\) VALUES \([?, ]+\) /\* distinct \*/ (.+)")
 _SPELLINGS: Final = {
     "%": "%%",
     "?": "%s",
@@ -38,7 +41,25 @@ class PostgresConnection:
         return self._connection.execute(translate_sql(sql).encode(), values)
 
     def executemany(self, sql: str, values: Iterable[Any], /) -> Cursor[Any]:
-        """Run a statement once per item of values, in one round trip."""
+        """Run a statement once per item of values, in one round trip.
+
+        New rows are copied, and rows with different keys are sent as one value, because psycopg needs
+        several times as long for a statement per row.
+        """
+        rows = list(values)
+        if len(rows) == 1:
+            return self.execute(sql, rows[0])
         cursor = self._connection.cursor()
-        cursor.executemany(translate_sql(sql).encode(), list(values))
+        if new := _NEW_ROWS.fullmatch(sql):
+            with cursor.copy(f"COPY {new[1]} FROM STDIN".encode()) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        elif rows and (distinct := _DISTINCT_ROWS.fullmatch(sql)):
+            table, columns, rest = distinct.groups()
+            source = f"json_populate_recordset(NULL::{table}, %s)"
+            names = columns.split(", ")
+            body = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+            cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {source} {rest}".encode(), (body,))
+        else:
+            cursor.executemany(translate_sql(sql).encode(), rows)
         return cursor

@@ -224,21 +224,87 @@ async def test_a_quota_is_shared(replicas: Replicas) -> None:
                 await anyio.sleep(0.3)
 
 
-async def test_only_the_key_that_opened_a_session_can_use_it_on_another_replica(postgres_url: str) -> None:
-    keys = tuple(ApiKey.from_secret(name * 10, name=name) for name in ("one", "two"))
-    config = replace(build_config(plain_server("old")), auth=AuthConfig(keys))
+KEYS = {"one": "1" * 20, "two": "2" * 20}
+KEYED_CONFIG = replace(
+    build_config(plain_server("old", ["echo"])),
+    auth=AuthConfig(tuple(ApiKey.from_secret(secret, name=name) for name, secret in KEYS.items())),
+)
 
-    def build_http(key: str) -> httpx2.AsyncClient:
-        headers = {"authorization": f"Bearer {key}", "accept": "application/json, text/event-stream"}
-        return httpx2.AsyncClient(headers=headers, timeout=30)
 
-    async with run_replicas(postgres_url, config) as running, build_http("one" * 10) as owner:
+class RawClient:
+    """A client that chooses the replica and the session of each request."""
+
+    def __init__(self, http: httpx2.AsyncClient, key: str = "one") -> None:
+        self._http = http
+        self._headers = {"authorization": f"Bearer {KEYS[key]}", "accept": "application/json, text/event-stream"}
+
+    async def open_session(self, url: str) -> str:
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
         hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
-        opened = await owner.post(f"{running.urls[0]}/mcp", json=hello)
-        session = opened.headers["mcp-session-id"]
-        asked = {"jsonrpc": "2.0", "id": 2, "method": "tools/list"}
-        marks = {"mcp-session-id": session}
-        async with build_http("two" * 10) as thief:
-            assert (await thief.post(f"{running.urls[1]}/mcp", json=asked, headers=marks)).status_code == 404
-        assert (await owner.post(f"{running.urls[1]}/mcp", json=asked, headers=marks)).status_code == 200
+        opened = await self._http.post(f"{url}/mcp", json=hello, headers=self._headers)
+        return opened.headers["mcp-session-id"]
+
+    async def send(self, url: str, session: str, **message: Any) -> httpx2.Response:
+        headers = {**self._headers, "mcp-session-id": session}
+        return await self._http.post(f"{url}/mcp", json={"jsonrpc": "2.0", **message}, headers=headers)
+
+    async def call(self, url: str, session: str) -> httpx2.Response:
+        return await self.send(
+            url, session, id=2, method="tools/call", params={"name": "old___echo", "arguments": {"text": "heard"}}
+        )
+
+    async def delete(self, url: str, session: str) -> int:
+        headers = {**self._headers, "mcp-session-id": session}
+        return (await self._http.delete(f"{url}/mcp", headers=headers)).status_code
+
+    async def wait_for_messages(self, sender: str, receivers: list[str]) -> None:
+        """Wait until other replicas have received all messages so far: they arrive in order."""
+        created = await self._http.post(f"{sender}/api/keys", json={"name": "last"}, headers=self._headers)
+        headers = {"authorization": f"Bearer {created.json()['key']}"}
+        with anyio.fail_after(30):
+            for url in receivers:
+                while (await self._http.get(f"{url}/api/servers", headers=headers)).status_code != 200:
+                    await anyio.sleep(0.02)
+
+
+async def test_only_the_key_that_opened_a_session_can_use_it_on_another_replica(postgres_url: str) -> None:
+    async with run_replicas(postgres_url, KEYED_CONFIG) as running, httpx2.AsyncClient(timeout=30) as http:
+        session = await RawClient(http).open_session(running.urls[0])
+        assert (await RawClient(http, "two").call(running.urls[1], session)).status_code == 404
+        assert (await RawClient(http).call(running.urls[1], session)).status_code == 200
+
+
+async def test_sessions_of_other_replicas_are_served_while_postgresql_is_away(postgres_server: PostgresServer) -> None:
+    url = postgres_server.create_database()
+    async with run_replicas(url, KEYED_CONFIG) as running, httpx2.AsyncClient(timeout=30) as http:
+        client, (here, there) = RawClient(http), running.urls
+        session, ended, other = [await client.open_session(here) for _ in range(3)]
+        assert await client.delete(here, ended) == 200
+        async with run_replicas(url, KEYED_CONFIG, count=1) as later:
+            await client.wait_for_messages(here, [there, *later.urls])
+            await anyio.to_thread.run_sync(postgres_server.stop)
+            try:
+                for replica in (there, *later.urls):
+                    assert "heard" in (await client.call(replica, session)).text
+                    assert (await RawClient(http, "two").call(replica, other)).status_code == 404
+                assert (await client.call(there, ended)).status_code == 404
+                # A cancellation is handled here, and an answer for another replica has to wait.
+                cancellation = {"method": "notifications/cancelled", "params": {"requestId": 9}}
+                assert (await client.send(there, session, **cancellation)).status_code == 202
+                assert (await client.send(there, session, id="other-1", result={})).status_code == 503
+                # Only this replica knows a session from now on, and only this one knows of its end.
+                late = await client.open_session(here)
+                assert (await client.call(here, late)).status_code == 200
+                assert (await client.call(there, late)).status_code == 503
+                assert await client.delete(there, other) == 200
+                assert (await client.call(there, other)).status_code == 404
+            finally:
+                await anyio.to_thread.run_sync(postgres_server.start)
+            with anyio.fail_after(60):
+                while (await client.call(there, late)).status_code != 200:
+                    await anyio.sleep(0.05)
+                while (await client.call(here, other)).status_code != 404:
+                    await anyio.sleep(0.05)
+            for replica in (here, there, *later.urls):
+                assert (await client.call(replica, ended)).status_code == 404
+                assert (await client.call(replica, other)).status_code == 404

@@ -39,7 +39,7 @@ from toolcrib.gateway.mcp.server.client import TASKS_EXTENSION, ConnectedClient,
 from toolcrib.gateway.mcp.server.item_search import ItemSearch
 from toolcrib.gateway.mcp.server.passthrough import Passthrough
 from toolcrib.gateway.mcp.server.server_requests import ServerRequestBridge
-from toolcrib.gateway.mcp.server.sessions.session_store import SessionStore, StoredSession
+from toolcrib.gateway.mcp.server.sessions.session_store import SESSION_TOPIC, SessionStore, StoredSession
 from toolcrib.gateway.mcp.server.tool_handlers import ToolHandlers
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext, get_connection
@@ -95,10 +95,10 @@ class McpRouter:
         self.hub = hub
         self.audit = audit or AuditLog(hub)
         self.activity = ActivityRecorder(hub, self.audit)
-        self.audit.before_flush.append(self.activity.flush)
+        self.audit.before_flush += [self.activity.flush, hub.flush]
         self.replicas = ReplicaChannel(hub)
         self.sessions = SessionStore(hub, self.replicas)
-        self.replicas.add_handler("session", self._receive_changed_session)
+        self.replicas.add_handler(SESSION_TOPIC, self._receive_changed_session)
         self.pool = UpstreamPool(hub, self.notify_tools_changed, self.forward_notification)
         self._get_profile = get_profile
         # Change streams of stateless clients, one bus per profile so that none sees the servers
@@ -266,7 +266,7 @@ class McpRouter:
     async def _receive_changed_session(self, body: Mapping[str, Any]) -> None:
         """Apply the state of a session that another replica has changed."""
         for connection in list(self.connections.values()):
-            if connection.session_id == body["session"]:
+            if connection.session_id in body["sessions"]:
                 await self._refresh_state(str(connection.session_id), get_session_state(connection))
 
     async def _refresh_state(self, session: str, state: SessionState) -> None:

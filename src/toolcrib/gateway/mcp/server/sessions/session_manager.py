@@ -28,7 +28,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
 from toolcrib.errors import InvalidStore
-from toolcrib.gateway.mcp.server.sessions.session_store import SessionStore, StoredSession
+from toolcrib.gateway.mcp.server.sessions.session_store import SESSION_END_TOPIC, SessionStore, StoredSession
 from toolcrib.gateway.replicas import ReplicaChannel
 
 RETRY_SECONDS: Final = 2
@@ -61,7 +61,7 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
         self._restore_lock = anyio.Lock()
         self._used: set[str] = set()
         router.replicas.add_handler("session-message", self._receive_message)
-        router.replicas.add_handler("session-end", self._receive_end)
+        router.replicas.add_handler(SESSION_END_TOPIC, self._receive_end)
 
     def take_used_sessions(self) -> list[str]:
         """Return the sessions that had a request on this replica since the last call, or have an open stream."""
@@ -75,19 +75,19 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
             await super()._handle_stateful_request(scope, receive, send)
             return
         self._used.add(id)
-        if id not in self._server_instances:
-            try:
+        try:
+            if id not in self._server_instances:
                 await self._restore_session(id, scope)
-            except InvalidStore as error:
-                # The session may exist, so it must not be reported as unknown.
-                await _build_retry_response(error)(scope, receive, send)
-                return
-        transport = self._server_instances.get(id)
-        if transport is not None and request.method == "POST" and self._router.replicas.is_shared:
-            if self._session_owners.get(id) == _get_requestor(scope) and await self._relay(id, request):
-                await Response(status_code=202, headers={SESSION_HEADER: id})(scope, receive, send)
-                return
-            receive = replay_body(await request.body(), receive)
+            transport = self._server_instances.get(id)
+            if transport is not None and request.method == "POST" and self._router.replicas.is_shared:
+                if self._session_owners.get(id) == _get_requestor(scope) and await self._relay(id, request):
+                    await Response(status_code=202, headers={SESSION_HEADER: id})(scope, receive, send)
+                    return
+                receive = replay_body(await request.body(), receive)
+        except InvalidStore as error:
+            # The session may exist, so it must not be reported as unknown.
+            await _build_retry_response(error)(scope, receive, send)
+            return
 
         async def send_after_delete(message: Message) -> None:
             # The client may use the session again as soon as it has the response.
@@ -178,7 +178,12 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
         target = "" if "method" in message else str(message.get("id")).partition("-")[0]
         if target == self._router.replicas.id:
             return False
-        await self._router.replicas.send("session-message", {"session": id, "message": message}, target)
+        try:
+            await self._router.replicas.send("session-message", {"session": id, "message": message}, target)
+        except InvalidStore:
+            # A notification is handled here, in case this replica runs the request.
+            if target:
+                raise
         return bool(target)
 
     async def _receive_message(self, body: Mapping[str, Any]) -> None:
@@ -213,7 +218,7 @@ def _get_requestor(scope: Scope) -> Any:
 
 
 def _build_retry_response(error: InvalidStore) -> Response:
-    message = f"the session cannot be restored at the moment; try again. {error}"
+    message = f"the session cannot be served at the moment; try again. {error}"
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": INTERNAL_ERROR, "message": message}}
     return JSONResponse(body, 503, {"retry-after": str(RETRY_SECONDS)})
 
