@@ -86,7 +86,12 @@ class CodeSandbox:
             raise ScriptFailed(f"the script did not finish within {limits.total_seconds:g} seconds") from None
         except monty.MontyError as error:
             display = getattr(error, "display", None)
-            raise ScriptFailed(str(display() if display else error)) from None
+            text = str(display() if display else error)
+            if "feed time limit exceeded" in text:
+                text = f"the script computed for more than {limits.seconds:g} seconds; do less in one script"
+            elif f"> {MAX_PRINTED_BYTES} bytes" in text:
+                text = f"the script printed more than {MAX_PRINTED_BYTES:,} bytes; end it with a value instead"
+            raise ScriptFailed(text) from None
         if isinstance(value, str) and value.startswith(_UNAWAITED):
             raise ScriptFailed("a call was not awaited; write `await tools.server.tool(…)`")
         return ScriptOutcome(value, printed.output)
