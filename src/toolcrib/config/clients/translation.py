@@ -8,16 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+from toolcrib.config import fields
 from toolcrib.config.clients.formats import convert_entry, map_strings, translate_shell_variables
 from toolcrib.config.clients.locations import ClientFile, HostSystem
-from toolcrib.config.fields import (
-    ConfigSection,
-    InvalidSetting,
-    collect_required_variables,
-    escape_variables,
-    format_path,
-    list_settings,
-)
 from toolcrib.config.server_entry import NOTED_KEYS, normalize_entry, read_server
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.errors import InvalidConfig
@@ -51,7 +44,7 @@ def translate_entry(source: ClientFile, name: str, entry: object, system: HostSy
         members = convert_entry(source.client, entry)
         members = {key: translator.translate(value) for key, value in members.items()}
         own = normalize_entry(members, (name,))
-        known = {setting.key for setting in list_settings(ServerConfig)}
+        known = {setting.key for setting in fields.list_settings(ServerConfig)}
         unknown = sorted(key for key in own if key not in known)
         if unknown:
             notes.append(f"unknown keys were left out: {', '.join(unknown)}")
@@ -60,13 +53,13 @@ def translate_entry(source: ClientFile, name: str, entry: object, system: HostSy
         validate_entry(name, own)
     except InvalidConfig as error:
         reason = str(error)
-        if isinstance(error, InvalidSetting):
+        if isinstance(error, fields.InvalidSetting):
             # The table of the import has the name of the server already.
-            inner = format_path(error.path[error.path.index(name) + 1 :] if name in error.path else ())
+            inner = fields.format_path(error.path[error.path.index(name) + 1 :] if name in error.path else ())
             reason = f"{inner}: {error.reason}" if inner else error.reason
         return DiscoveredServer(source, name, {}, tuple(notes), reason)
     notes += [f"{key} {effect}" for key, effect in NOTED_KEYS.items() if key in members]
-    unset = [name for name in collect_required_variables(own) if name not in system.environment]
+    unset = [name for name in fields.collect_required_variables(own) if name not in system.environment]
     if unset:
         pronoun = "it" if len(unset) == 1 else "them"
         notes.append(f"not set: {', '.join(unset)}; set {pronoun} before you start the gateway")
@@ -103,12 +96,12 @@ def _add_client_defaults(own: dict[str, Any], source: ClientFile, system: HostSy
 
 def validate_entry(name: str, own: Mapping[str, Any]) -> None:
     """Raise `InvalidSetting` if the parser would reject the entry with its variables set."""
-    environment = dict.fromkeys(collect_required_variables(own), "1")
+    environment = dict.fromkeys(fields.collect_required_variables(own), "1")
     url = own.get("url")
-    if isinstance(url, str) and collect_required_variables(url):
+    if isinstance(url, str) and fields.collect_required_variables(url):
         # A URL with variables cannot be checked yet.
         own = {**own, "url": "https://example.com"}
-    read_server(name, ConfigSection.from_value(own, (name,), environment), [])
+    read_server(name, fields.ConfigSection.from_value(own, (name,), environment), [])
 
 
 class _VariableTranslator:
@@ -130,11 +123,11 @@ class _VariableTranslator:
         if self._client in ("claude-code", "kiro", "codex", "goose"):
             return value
         if self._client in ("claude-desktop", "zed", "jetbrains"):
-            return map_strings(value, escape_variables)
+            return map_strings(value, fields.escape_variables)
         if self._client == "gemini":
             return map_strings(value, translate_shell_variables)
         if self._client == "opencode":
-            escaped = map_strings(value, escape_variables)
+            escaped = map_strings(value, fields.escape_variables)
             return map_strings(escaped, lambda text: _OPENCODE_VARIABLE.sub(self._translate_opencode, text))
         if self._client == "continue":
             return map_strings(value, self._translate_continue)
@@ -151,14 +144,14 @@ class _VariableTranslator:
         parts = _CONTINUE_VARIABLE.split(text)
         # The odd parts are the names of variables.
         return "".join(
-            f"${{{_to_variable_name(part)}}}" if index % 2 else escape_variables(part)
+            f"${{{_to_variable_name(part)}}}" if index % 2 else fields.escape_variables(part)
             for index, part in enumerate(parts)
         )
 
     def _translate_editor(self, match: re.Match[str]) -> str:
         kind, _, name = match[1].partition(":")
         if match[1] in self._fixed:
-            return escape_variables(self._fixed[match[1]])
+            return fields.escape_variables(self._fixed[match[1]])
         if kind == "env" and _NAME.fullmatch(name):
             return f"${{{name}}}"
         if kind == "input" and name:
@@ -168,7 +161,7 @@ class _VariableTranslator:
         if kind in ("workspaceFolder", "cwd", "file", "config", "command"):
             self._notes.append(f"{match[0]} is not supported: replace it with its value")
             self.has_unknown = True
-        return escape_variables(match[0])
+        return fields.escape_variables(match[0])
 
 
 def _to_variable_name(name: str) -> str:

@@ -103,7 +103,7 @@ async def test_items_are_found_by_kind(router: McpRouter, kind: str, query: str,
     assert by_query == by_argument
     assert by_query["confident"] is True
     assert by_query["items"][0]["name"] == name
-    assert "pass its name to call_tool" in by_query["notes"][0]
+    assert by_query["notes"][0].startswith(f"1 {kind}. To get one, pass its name to call_tool")
 
 
 async def test_found_items_are_opened_by_their_names(router: McpRouter) -> None:

@@ -364,3 +364,12 @@ async def test_instructions_tell_servers_that_cannot_be_reached_apart() -> None:
             "Toolcrib gives access to the tools of these servers: files (1). "
             "Toolcrib has not reached these servers yet: lost."
         )
+
+
+async def test_the_heading_of_one_result_is_singular() -> None:
+    lamp = {"name": "lamp", "description": "Switch a lamp on or off.", "inputSchema": {}}
+    config = build_config(plain_server("home", [lamp]), mode="search")
+    async with gateway(config) as router, connect_client(router) as connected:
+        found = await connected.call_tool("search_tools", {"query": "switch a lamp"})
+    assert found.structured_content is not None
+    assert found.structured_content["notes"][0] == "Found 1 tool with a score from 0 to 1. Call with call_tool."

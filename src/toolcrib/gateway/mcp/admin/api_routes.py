@@ -15,15 +15,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolcrib.errors import (
-    InvalidLimit,
-    InvalidQuery,
-    InvalidStore,
-    RequestFailed,
-    StoreUnavailable,
-    ToolcribError,
-    UnknownTool,
-)
+from toolcrib import errors
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.view import AccessView
 from toolcrib.storage.audit import AuditAction, AuditRow
@@ -57,7 +49,7 @@ class ApiCall:
         if value is None:
             return default
         if not value.isascii() or not value.isdigit() or len(value) > 9 or int(value) > maximum:
-            raise InvalidLimit(f"`{name}` must be an integer up to {maximum:,}")
+            raise errors.InvalidLimit(f"`{name}` must be an integer up to {maximum:,}")
         return int(value)
 
     @property
@@ -112,11 +104,11 @@ class ApiRoutes:
         async def respond(request: Request) -> Response:
             try:
                 content = await self._handle(request, handler, needs_full_access)
-            except RequestFailed as error:
+            except errors.RequestFailed as error:
                 return _render_error(str(error), error.status)
-            except UnknownTool as error:
+            except errors.UnknownTool as error:
                 return _render_error(str(error), 404)
-            except StoreUnavailable as error:
+            except errors.StoreUnavailable as error:
                 _log.warning("%s failed: %s", request.url.path, error)
                 message = (
                     "the database of the gateway cannot be reached, so the request was not completed; try again later"
@@ -124,11 +116,11 @@ class ApiRoutes:
                 response = _render_error(message, 503)
                 response.headers["retry-after"] = str(RETRY_SECONDS)
                 return response
-            except InvalidStore as error:
+            except errors.InvalidStore as error:
                 # The error contains the path of the store.
                 _log.warning("%s failed: %s", request.url.path, error)
                 return _render_error("the store of the gateway cannot be used; its log says why", 503)
-            except ToolcribError as error:
+            except errors.ToolcribError as error:
                 return _render_error(str(error), 400)
             if isinstance(content, Response):
                 return content
@@ -142,7 +134,7 @@ class ApiRoutes:
         principal = request.scope.get("state", {}).get("principal")
         profile = getattr(principal, "profile", None)
         if needs_full_access and profile:
-            raise RequestFailed("this needs a key with full access; yours has an access profile", 403)
+            raise errors.RequestFailed("this needs a key with full access; yours has an access profile", 403)
         router = self._get_router()
         body = {} if request.method == "GET" else await _read_body(request)
         call = ApiCall(request, router, router.hub.get_view(profile), body)
@@ -158,9 +150,9 @@ async def _read_body(request: Request) -> dict[str, Any]:
     try:
         body = json.loads(raw)
     except (ValueError, RecursionError):
-        raise InvalidQuery("the body is not valid JSON") from None
+        raise errors.InvalidQuery("the body is not valid JSON") from None
     if not isinstance(body, dict):
-        raise InvalidQuery("the body must be a JSON object")
+        raise errors.InvalidQuery("the body must be a JSON object")
     return body
 
 

@@ -117,7 +117,7 @@ class ItemSearch:
         matches = await self.search(client, query, kind, limit)
         rendered = [item.render() for item in matches.items]
         if matches.is_match:
-            count = f"{len(rendered)} {kind}{'s' if len(rendered) > 1 else ''}"
+            count = f"1 {kind}" if len(rendered) == 1 else f"{len(rendered)} {kind}s, best first"
             heading = prompts.ITEM_RESULT.format(count=count, call=call_name)
         else:
             heading = (prompts.NO_GOOD_ITEM if rendered else prompts.NO_ITEM).format(kind=kind, call=call_name)

@@ -200,6 +200,8 @@ class ToolHandlers:
             is_single = self._settings.call_tools == "single"
             heading = prompts.GATEWAY_RESULT_COUNT if is_single else prompts.GATEWAY_RESULT_COUNT_BY_RISK
             heading = heading.format(count=format_tool_count(len(found)), call=prompts.CALL_NAME)
+            if len(found) == 1:
+                heading = heading.replace(", best first, each with", " with")
             if result.uncovered:
                 notes.append(render_uncovered(result.uncovered))
             if result.has_more:

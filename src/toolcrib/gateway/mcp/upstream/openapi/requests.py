@@ -11,14 +11,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.mcp.upstream.openapi.operations import (
-    BODY_ARGUMENT,
-    FORM_TYPE,
-    MULTIPART_TYPE,
-    ApiBody,
-    ApiOperation,
-    ApiParameter,
-)
+from toolcrib.gateway.mcp.upstream.openapi import operations
 
 _SEPARATORS: Final = {"spaceDelimited": " ", "pipeDelimited": "|"}
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
@@ -36,7 +29,7 @@ class ApiRequest(NamedTuple):
     body: dict[str, Any]
 
 
-def build_request(operation: ApiOperation, arguments: Mapping[str, Any]) -> ApiRequest:
+def build_request(operation: operations.ApiOperation, arguments: Mapping[str, Any]) -> ApiRequest:
     """Return the request for a call; raise `RequestFailed` if an argument is missing or can't be sent."""
     query: list[tuple[str, str]] = []
     headers: dict[str, str] = {}
@@ -67,7 +60,7 @@ def build_request(operation: ApiOperation, arguments: Mapping[str, Any]) -> ApiR
     return ApiRequest(operation.method, path, query, headers, body)
 
 
-def _encode_segment(parameter: ApiParameter, value: Any) -> str:
+def _encode_segment(parameter: operations.ApiParameter, value: Any) -> str:
     """Return a value as one segment of a path, so that it can't lead to another path."""
     text = _join_simple(value, parameter.explode)
     if parameter.style == "label":
@@ -79,7 +72,7 @@ def _encode_segment(parameter: ApiParameter, value: Any) -> str:
     return quote(text, safe="")
 
 
-def _list_pairs(parameter: ApiParameter, value: Any) -> list[tuple[str, str]]:
+def _list_pairs(parameter: operations.ApiParameter, value: Any) -> list[tuple[str, str]]:
     """Return a query parameter in its style, as pairs of name and text."""
     if parameter.is_json:
         return [(parameter.name, json.dumps(value, ensure_ascii=False))]
@@ -123,7 +116,7 @@ def _to_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _check_header(parameter: ApiParameter, text: str) -> str:
+def _check_header(parameter: operations.ApiParameter, text: str) -> str:
     if _HEADER_BREAK.search(text):
         raise RequestFailed(f"`{parameter.argument}` must not contain line breaks; it is sent as a header")
     try:
@@ -133,20 +126,20 @@ def _check_header(parameter: ApiParameter, text: str) -> str:
     return text
 
 
-def _build_body(body: ApiBody, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    value: Any = arguments.get(BODY_ARGUMENT)
-    is_given = BODY_ARGUMENT in arguments
+def _build_body(body: operations.ApiBody, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    value: Any = arguments.get(operations.BODY_ARGUMENT)
+    is_given = operations.BODY_ARGUMENT in arguments
     if body.members:
         value = {name: arguments[name] for name in body.members if name in arguments}
         is_given = bool(value)
     if not is_given:
         if body.is_required and not body.members:
-            raise RequestFailed(f"`{BODY_ARGUMENT}` is missing")
+            raise RequestFailed(f"`{operations.BODY_ARGUMENT}` is missing")
         if not body.is_required:
             return {}
-    if body.media_type.startswith(FORM_TYPE):
+    if body.media_type.startswith(operations.FORM_TYPE):
         return {"data": _group_pairs(value)}
-    if body.media_type.startswith(MULTIPART_TYPE):
+    if body.media_type.startswith(operations.MULTIPART_TYPE):
         return {"files": list(_iter_form_parts(value))}
     if body.media_type.startswith("text/"):
         return {"content": _to_text(value).encode()}
