@@ -6,7 +6,7 @@ import pytest
 
 from tests.gateway.mcp.harness import build_config, gateway, plain_server, wait_until
 from toolcrib.errors import InvalidStore
-from toolcrib.gateway.mcp import gateway as gateways
+from toolcrib.gateway import audit
 from toolcrib.gateway.mcp.gateway import MAX_ENCODED_PER_STEP, MIN_ENCODED_PER_STEP, choose_next_step
 from toolcrib.storage.store import Store
 
@@ -34,7 +34,7 @@ async def test_a_full_disk_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplo
 
     async with gateway(build_config(plain_server("files"))) as router:
         with monkeypatch.context() as patched:
-            patched.setattr(gateways, "FLUSH_SECONDS", 0.001)
+            patched.setattr(audit, "FLUSH_SECONDS", 0.001)
             patched.setattr(Store, "add_calls", refuse)
             router.hub.add_counts(searches=1)
             await wait_until(lambda: len(attempts) > 3)
