@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import anyio
@@ -61,6 +62,19 @@ def test_link_is_redeemed_once() -> None:
     assert not sessions.redeem_link(link) and not sessions.redeem_link("")
 
 
+def test_link_is_redeemed_on_one_replica(store: Store) -> None:
+    clock = FakeClock()
+    here, there = BrowserSessions(clock, store), BrowserSessions(clock, store)
+    links = [here.create_link_token() for _ in range(9)]
+    late = here.create_link_token()
+    with ThreadPoolExecutor(8) as threads:
+        for link in links:
+            redeemed = threads.map(lambda sessions, link=link: sessions.redeem_link(link), [here, there] * 4)
+            assert sorted(redeemed) == [False] * 7 + [True]
+    clock.now += LOGIN_LINK_SECONDS
+    assert not there.redeem_link(late)
+
+
 def test_replicas_share_sessions_until_they_end(store: Store) -> None:
     clock = FakeClock()
     here, there = BrowserSessions(clock, store), BrowserSessions(clock, store)
@@ -103,6 +117,11 @@ async def test_a_login_on_one_replica_is_valid_on_the_other(postgres_url: str, t
         async with httpx2.AsyncClient(timeout=60) as http:
             page = (await http.get(f"{first}/login", headers={"accept": "text/html"})).text
             headers = {"origin": second, "x-csrf-token": read_csrf_token(page)}
+            link = {"link": replicas[0].read_log().partition("/login#")[2].partition("\n")[0]}
+            for url, status in ((second, 200), (first, 401)):
+                reply = await http.post(f"{url}/api/login", json=link, headers={**headers, "origin": url})
+                assert reply.status_code == status, reply.text
+                http.cookies.clear()
             opened = await http.post(f"{second}/api/login", json={"key": ADMIN}, headers=headers)
             assert opened.status_code == 200, opened.text
             cookie = {"cookie": opened.headers["set-cookie"].partition(";")[0]}
@@ -130,6 +149,7 @@ def test_while_the_store_is_away_known_sessions_stay_and_logins_are_local(postgr
         clock = FakeClock()
         sessions = BrowserSessions(clock, store)
         known = sessions.open_session("hash")
+        link = sessions.create_link_token()
         cut.on_data = lambda data: (False, True)
         local = sessions.open_session("hash")
         clock.now += CHECK_SESSION_SECONDS
@@ -137,5 +157,7 @@ def test_while_the_store_is_away_known_sessions_stay_and_logins_are_local(postgr
         assert sessions.find_session(known) and sessions.find_session(local)
         with pytest.raises(InvalidStore):
             sessions.end_session("any")
+        with pytest.raises(InvalidStore):
+            sessions.redeem_link(link)
         cut.on_data = lambda data: (True, False)
         store.close()

@@ -83,7 +83,7 @@ def test_a_profile_without_quotas_is_not_counted() -> None:
 def test_the_use_on_other_replicas_counts() -> None:
     quotas = ProfileQuotas(at(120))
     team = AccessProfile("team", calls_per_minute=10, max_concurrent_calls=3)
-    quotas.set_use_elsewhere({"team": QuotaUse(window=2, calls=9, running=1)})
+    quotas.elsewhere = {"team": QuotaUse(window=2, calls=9, running=1)}
     run_call(quotas, team)
     with pytest.raises(QuotaExceeded, match="callsPerMinute"):
         run_call(quotas, team)
@@ -93,10 +93,10 @@ def test_the_use_on_other_replicas_counts() -> None:
 def test_the_use_on_other_replicas_in_an_earlier_minute_does_not_count() -> None:
     quotas = ProfileQuotas(at(120))
     team = AccessProfile("team", calls_per_minute=1, max_concurrent_calls=2)
-    quotas.set_use_elsewhere({"team": QuotaUse(window=1, calls=9, running=2)})
+    quotas.elsewhere = {"team": QuotaUse(window=1, calls=9, running=2)}
     with pytest.raises(QuotaExceeded, match="maxConcurrentCalls"):
         run_call(quotas, team)
-    quotas.set_use_elsewhere({"team": QuotaUse(window=1, calls=9)})
+    quotas.elsewhere = {"team": QuotaUse(window=1, calls=9)}
     run_call(quotas, team)
 
 

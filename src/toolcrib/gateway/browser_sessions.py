@@ -59,16 +59,18 @@ class BrowserSessions:
 
     def create_link_token(self) -> str:
         """Return a token that opens one session with full access."""
-        token = secrets.token_urlsafe(32)
-        with self._lock:
-            self._links[_digest(token)] = self._clock() + LOGIN_LINK_SECONDS
+        token, now = secrets.token_urlsafe(32), self._clock()
+        if self._store is None:
+            self._links[_digest(token)] = now + LOGIN_LINK_SECONDS
+        else:
+            self._store.put_values([SharedValue("link", _digest(token), "", now + LOGIN_LINK_SECONDS)], now=now)
         return token
 
     def redeem_link(self, token: str) -> bool:
-        """Return whether a link token is valid. It is not valid again."""
-        with self._lock:
-            expires_at = self._links.pop(_digest(token), 0.0)
-        return self._clock() < expires_at
+        """Return whether a link token is valid. It is not valid again. Raise `InvalidStore` if the store is away."""
+        if self._store is None:
+            return self._clock() < self._links.pop(_digest(token), 0.0)
+        return self._store.take_value("link", _digest(token), self._clock()) is not None
 
     def open_session(self, key_hash: str) -> str:
         """Open a session and return the value of its cookie. While the store is away, only this process knows it."""

@@ -43,16 +43,17 @@ class LoginApi:
         body = await _read_object(request)
         link, key = body.get("link"), body.get("key")
         if isinstance(link, str) and link:
-            if not self._sessions.redeem_link(link):
-                self._record_refusal(request, _USED_LINK)
-                return JSONResponse({"error": _USED_LINK}, 401)
+            try:
+                if not await anyio.to_thread.run_sync(self._sessions.redeem_link, link):
+                    return self._refuse(request, _USED_LINK)
+            except InvalidStore as error:
+                return _build_retry_response(f"the link cannot be checked; try again, or log in with a key: {error}")
             key_hash, name = "", "login link"
         else:
             secret = key.strip().encode("utf-8", "surrogatepass") if isinstance(key, str) else b""
             found = find_key(self._get_keys(), secret) if 0 < len(secret) <= MAX_KEY_CHARS else None
             if found is None:
-                self._record_refusal(request, _WRONG_KEY)
-                return JSONResponse({"error": _WRONG_KEY}, 401)
+                return self._refuse(request, _WRONG_KEY)
             key_hash, name = found.hash, found.name
         await anyio.to_thread.run_sync(self._audit.record_change, _build_row(request, "ok", key=name))
         response = JSONResponse({"loggedIn": True})
@@ -66,16 +67,17 @@ class LoginApi:
         )
         return response
 
-    def _record_refusal(self, request: Request, error: str) -> None:
+    def _refuse(self, request: Request, error: str) -> Response:
         # Buffered, because anyone can send wrong keys, and the disk should not wait for them.
         self._audit.record(_build_row(request, "refused", details={"error": error}))
+        return JSONResponse({"error": error}, 401)
 
     async def _log_out(self, request: Request) -> Response:
         session = _get_principal(request).session
         try:
             await anyio.to_thread.run_sync(self._sessions.end_session, session)
         except InvalidStore as error:
-            return JSONResponse({"error": f"you are still logged in; try again: {error}"}, 503, {"retry-after": "1"})
+            return _build_retry_response(f"you are still logged in; try again: {error}")
 
         async def forget_session() -> None:
             self._sessions.forget_session(session)
@@ -100,6 +102,10 @@ class LoginApi:
 def _build_row(request: Request, outcome: AuditOutcome, **fields: Any) -> AuditRow:
     request_id = request.scope.get("state", {}).get("request_id", "")
     return AuditRow("login", outcome, client="console", request_id=request_id, **fields)
+
+
+def _build_retry_response(error: str) -> Response:
+    return JSONResponse({"error": error}, 503, {"retry-after": "1"})
 
 
 def _get_principal(request: Request) -> Principal:

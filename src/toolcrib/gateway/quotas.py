@@ -221,7 +221,7 @@ class ProfileQuotas:
         self._lock = Lock()
         self._used: dict[str, QuotaUse] = {}
         # The use on other replicas, by profile.
-        self._elsewhere: Mapping[str, QuotaUse] = {}
+        self.elsewhere: Mapping[str, QuotaUse] = {}
 
     def count_search(self, profile: AccessProfile) -> None:
         """Count a search, or raise `QuotaExceeded`."""
@@ -298,12 +298,7 @@ class ProfileQuotas:
                 continue
             for name, fields in json.loads(body).items():
                 elsewhere.setdefault(name, QuotaUse(window)).add(QuotaUse(*fields))
-        self.set_use_elsewhere(elsewhere)
-
-    def set_use_elsewhere(self, use: Mapping[str, QuotaUse]) -> None:
-        """Replace what is known of the use on other replicas."""
-        with self._lock:
-            self._elsewhere = use
+        self.elsewhere = elsewhere
 
     def _get_window(self) -> int:
         return int(self._now()) // WINDOW_SECONDS
@@ -315,7 +310,7 @@ class ProfileQuotas:
 
     def _sum(self, profile: str, field: str) -> int:
         used: int = getattr(self._used[profile], field)
-        elsewhere = self._elsewhere.get(profile)
+        elsewhere = self.elsewhere.get(profile)
         if elsewhere is None or (field != "running" and elsewhere.window != self._get_window()):
             return used
         return used + int(getattr(elsewhere, field))

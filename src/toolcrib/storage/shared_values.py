@@ -11,7 +11,9 @@ from typing import Final, Literal, NamedTuple
 
 from toolcrib.storage.sql_database import SqlConnection
 
-ValueKind = Literal["session", "conversation", "response", "approval", "login", "lease", "message", "quota", "journal"]
+ValueKind = Literal[
+    "session", "conversation", "response", "approval", "login", "link", "lease", "message", "quota", "journal"
+]
 
 # Over this number per kind, the values that expire first are deleted.
 MAX_SHARED_VALUES: Final = 200_000

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskStatus
-from mcp.server import Server
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_connection
@@ -28,29 +27,18 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
 from toolcrib.errors import InvalidStore
-from toolcrib.gateway.mcp.server.sessions.session_store import SESSION_END_TOPIC, SessionStore, StoredSession
-from toolcrib.gateway.replicas import ReplicaChannel
+from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.gateway.mcp.server.sessions.session_store import SESSION_END_TOPIC, StoredSession
 
 RETRY_SECONDS: Final = 2
 SESSION_HEADER: Final = "mcp-session-id"
 _INITIALIZED: Final = "notifications/initialized"
 
 
-class SessionRouter(Protocol):
-    """What a session manager needs of the router."""
-
-    server: Server[Any]
-    replicas: ReplicaChannel
-    sessions: SessionStore
-
-    def restore_connection(self, connection: Connection, stored: StoredSession) -> None:
-        """Continue a session that another replica has opened."""
-
-
 class ReplicaSessionManager(StreamableHTTPSessionManager):
     """Serves sessions, and restores those that are not known on this replica."""
 
-    def __init__(self, router: SessionRouter, http: HttpConfig) -> None:
+    def __init__(self, router: McpRouter, http: HttpConfig) -> None:
         super().__init__(
             router.server,
             session_idle_timeout=http.session_idle_seconds,
