@@ -42,7 +42,7 @@ class McpEndpoint:
     def __init__(self, router: McpRouter, http: HttpConfig) -> None:
         self._router = router
         self._http = http
-        self._manager = ReplicaSessionManager(router, http)
+        self._manager = ReplicaSessionManager(router.server, router.sessions, http, router.restore_connection)
 
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:

@@ -5,12 +5,13 @@ It uses private parts of the SDK, which `tests/gateway/mcp/server/test_replicas.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 import anyio
 from anyio.abc import TaskStatus
+from mcp.server import Server
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser, authorization_context
 from mcp.server.connection import Connection
 from mcp.server.runner import serve_connection
@@ -27,29 +28,33 @@ from starlette.types import Message, Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
 from toolcrib.errors import InvalidStore
-from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.mcp.server.sessions.session_store import SESSION_END_TOPIC, StoredSession
+from toolcrib.gateway.mcp.server.sessions.session_store import SESSION_END_TOPIC, SessionStore, StoredSession
 
 RETRY_SECONDS: Final = 2
 SESSION_HEADER: Final = "mcp-session-id"
 _INITIALIZED: Final = "notifications/initialized"
 
+# Continues a session that another replica has opened.
+OnRestore = Callable[[Connection, StoredSession], None]
+
 
 class ReplicaSessionManager(StreamableHTTPSessionManager):
     """Serves sessions, and restores those that are not known on this replica."""
 
-    def __init__(self, router: McpRouter, http: HttpConfig) -> None:
+    def __init__(self, server: Server[Any], sessions: SessionStore, http: HttpConfig, restore: OnRestore) -> None:
         super().__init__(
-            router.server,
+            server,
             session_idle_timeout=http.session_idle_seconds,
             max_request_body_size=http.max_body_bytes,
             max_sessions=http.max_sessions,
         )
-        self._router = router
+        self._sessions = sessions
+        self._replicas = replicas = sessions.replicas
+        self._restore = restore
         self._restore_lock = anyio.Lock()
         self._used: set[str] = set()
-        router.replicas.add_handler("session-message", self._receive_message)
-        router.replicas.add_handler(SESSION_END_TOPIC, self._receive_end)
+        replicas.add_handler("session-message", self._receive_message)
+        replicas.add_handler(SESSION_END_TOPIC, self._receive_end)
 
     def take_used_sessions(self) -> list[str]:
         """Return the sessions that had a request on this replica since the last call, or have an open stream."""
@@ -67,7 +72,7 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
             if id not in self._server_instances:
                 await self._restore_session(id, scope)
             transport = self._server_instances.get(id)
-            if transport is not None and request.method == "POST" and self._router.replicas.is_shared:
+            if transport is not None and request.method == "POST" and self._replicas.is_shared:
                 if self._session_owners.get(id) == _get_requestor(scope) and await self._relay(id, request):
                     await Response(status_code=202, headers={SESSION_HEADER: id})(scope, receive, send)
                     return
@@ -81,7 +86,7 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
             # The client may use the session again as soon as it has the response.
             is_first = message["type"] == "http.response.start"
             if is_first and request.method == "DELETE" and transport is not None and transport.is_terminated:
-                await self._router.sessions.delete(id)
+                await self._sessions.delete(id)
             await send(message)
 
         await super()._handle_stateful_request(scope, receive, send_after_delete)
@@ -91,7 +96,7 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
         async with self._restore_lock:
             if id in self._server_instances or len(self._server_instances) >= (self.max_sessions or 0):
                 return
-            stored = await self._router.sessions.load(id)
+            stored = await self._sessions.load(id)
             requestor = _get_requestor(scope)
             if stored is None or stored.owner != (requestor["client_id"] if requestor else ""):
                 return
@@ -132,13 +137,13 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
         id = transport.mcp_session_id
         assert id is not None
         async with transport.connect() as (read_stream, write_stream):
-            dispatcher = _ReplicaDispatcher(read_stream, write_stream, self._router.replicas.id)
+            dispatcher = _ReplicaDispatcher(read_stream, write_stream, self._replicas.id)
             connection = Connection.for_loop(dispatcher, session_id=id)
             if stored is not None:
                 connection.client_params = InitializeRequestParams.model_validate(stored.handshake, by_name=False)
                 connection.protocol_version = stored.protocol
                 connection.initialized.set()
-                self._router.restore_connection(connection, stored)
+                self._restore(connection, stored)
             task_status.started()
             try:
                 with transport.idle_scope or anyio.CancelScope():
@@ -146,7 +151,7 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
                         self.app, dispatcher, connection=connection, lifespan_state=self._lifespan_state
                     )
             finally:
-                self._router.sessions.forget(id)
+                self._sessions.forget(id)
                 await self._discard_session(id, transport)
 
     async def _relay(self, id: str, request: Request) -> bool:
@@ -164,10 +169,10 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
         if message.get("method") == _INITIALIZED:
             return False
         target = "" if "method" in message else str(message.get("id")).partition("-")[0]
-        if target == self._router.replicas.id:
+        if target == self._replicas.id:
             return False
         try:
-            await self._router.replicas.send("session-message", {"session": id, "message": message}, target)
+            await self._replicas.send("session-message", {"session": id, "message": message}, target)
         except InvalidStore:
             # A notification is handled here, in case this replica runs the request.
             if target:
