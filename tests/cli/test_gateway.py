@@ -165,7 +165,8 @@ def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "away": {"url": "http://127.0.0.1:9/mcp"},
         "off": {"command": "no-such-program-anywhere", "enabled": False},
     }
-    config = write_json(folder / "toolcrib.json", {"mcpServers": servers})
+    overrides = {"well___echo": {"name": "say"}}
+    config = write_json(folder / "toolcrib.json", {"mcpServers": servers, "overrides": overrides})
     result = run(folder, "doctor", "--config", str(config), "--json")
     assert result.returncode == 1, result.stderr
     assert not list(folder.glob("*.db")), "doctor must not create files"
@@ -201,6 +202,17 @@ def test_doctor_reports_problems_with_fixes(
     matches = [item for item in findings if problem in item["what"] and fix in item["cure"]]
     assert [item["severity"] for item in matches] == [severity], findings
     assert len([item for item in findings if item["severity"] == "error"]) <= 1
+
+
+def test_doctor_does_not_call_a_name_of_an_override_invalid(diagnosis: dict[str, Any]) -> None:
+    assert [item["what"] for item in diagnosis["findings"] if item["server"] == "well"] == []
+
+
+def test_lint_of_an_unknown_server_names_the_nearest(tmp_path: Path) -> None:
+    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"github": {"command": "x"}}})
+    result = run(tmp_path, "lint", "githup", "--config", str(config))
+    assert result.returncode == 1
+    assert "there is no server 'githup'" in result.stderr and "did you mean github?" in result.stderr
 
 
 def test_doctor_reports_all_unset_variables(tmp_path: Path) -> None:

@@ -100,3 +100,9 @@ def test_disabled_server_needs_no_variables() -> None:
     server = _server(entry)
     assert (server.transport, server.enabled, server.call_seconds) == ("http", False, 120)
     assert _server({"command": "${NO_COMMAND}", "disabled": True}).transport == "stdio"
+
+
+def test_all_unset_variables_of_a_server_are_named() -> None:
+    entry = {"command": "x", "env": {"A": "${FIRST}", "B": "${SET}", "C": "${SECOND}"}}
+    config = parse_config({"mcpServers": {"a": entry}}, {"SET": "1"})
+    assert config.servers["a"].problem == "the environment variables FIRST, SECOND are not set"

@@ -129,6 +129,7 @@ def test_lint_names_tools_without_texts_twins_and_tools_that_others_hide() -> No
     schema = {"type": "object"}
     tools = [
         {"name": "bare", "inputSchema": schema},
+        {"name": "brief", "description": "Translates.", "inputSchema": schema},
         {"name": "first", "description": "Send a message to a person.", "inputSchema": schema},
         {"name": "second", "description": "Send a message to a person!", "inputSchema": schema},
         {"name": "long", "description": "Plan a holiday trip. " + "more words here " * 200, "inputSchema": schema},
@@ -137,6 +138,7 @@ def test_lint_names_tools_without_texts_twins_and_tools_that_others_hide() -> No
     hub.update_server(config.servers["s"], build_manifest(config.servers["s"], tools, {}))
     findings = {(one.tool, one.problem): one for one in lint_tools(hub.engine, [e.tool for e in hub.directory])}
     assert ("s___bare", "no description") in findings
+    assert findings["s___brief", "short description"].message.startswith("its description has 1 word;")
     assert findings["s___first", "twin"].query == "Send a message to a person."
     assert set(findings["s___second", "twin"].hits) == {"s___first", "s___second"}
     assert "only the first 40 count" in findings["s___long", "long description"].message

@@ -84,7 +84,9 @@ def read_server(name: str, section: ConfigSection, notes: list[str]) -> ServerCo
     try:
         return _read_members(name, members, section)
     except MissingVariable as error:
-        problem = "" if members.get("enabled") is False else f"the environment variable {error.name} is not set"
+        unset = [name for name in collect_required_variables(members) if name not in section.environment]
+        subject = f"variables {', '.join(unset)} are" if len(unset) > 1 else f"variable {error.name} is"
+        problem = "" if members.get("enabled") is False else f"the environment {subject} not set"
         server = _read_members(name, *_replace_unset_variables(members, section))
         return replace(server, problem=problem)
 

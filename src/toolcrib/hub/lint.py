@@ -66,12 +66,11 @@ def _lint_texts(tool: Tool) -> list[LintFinding]:
     words = len(_WORD.findall(tool.description))
     if not words:
         texts = [parameter.description for parameter in list_parameters(tool.input_schema) if parameter.description]
-        rest = f"and the texts of {len(texts)} parameters" if texts else "only"
+        rest = f"and the texts of its parameters ({len(texts)})" if texts else "only"
         findings.append(finding("no description", f"it is found by the words of its name {rest}"))
     elif words < MIN_DESCRIPTION_WORDS:
-        findings.append(
-            finding("short description", f"its description has {words} words; say what it does and to what")
-        )
+        count = "1 word" if words == 1 else f"{words} words"
+        findings.append(finding("short description", f"its description has {count}; say what it does and to what"))
     elif words > MAX_DESCRIPTION_LINT_WORDS:
         message = (
             f"its description has {words:,} words; only the first {MAX_DESCRIPTION_WORDS} count for its meaning, "

@@ -79,8 +79,7 @@ def check(config_file: str | None, as_json: bool) -> None:
     for text in config.notes:
         click.echo(wrap(sanitize(text), "  "))
     if broken:
-        problems = "; ".join(f"{name} cannot be started: {problem}" for name, problem in broken.items())
-        raise InvalidConfig(problems)
+        raise InvalidConfig("\n".join(f"{name} cannot be started: {problem}" for name, problem in broken.items()))
 
 
 @command.command("schema")

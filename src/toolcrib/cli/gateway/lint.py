@@ -7,10 +7,11 @@ from dataclasses import asdict
 import click
 
 from toolcrib.cli.gateway.launch import config_option
+from toolcrib.cli.gateway.servers.login import suggest_server
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 from toolcrib.config.loader import load_config, require_config_path
 from toolcrib.config.store_paths import resolve_store_url, sqlite_path
-from toolcrib.errors import InvalidStore
+from toolcrib.errors import InvalidConfig, InvalidStore
 from toolcrib.hub.lint import LintFinding, lint_tools
 from toolcrib.hub.startup import open_hub
 
@@ -26,6 +27,9 @@ def command(servers: tuple[str, ...], config_file: str | None, as_json: bool) ->
     the list to some servers. Put the texts right with "overrides" in toolcrib.json.
     """
     config = load_config(require_config_path(config_file))
+    for name in servers:
+        if name not in config.servers:
+            raise InvalidConfig(f"there is no server {name!r:.200} in {config.path}; {suggest_server(config, name)}")
     path = sqlite_path(resolve_store_url(config))
     if path is not None and not path.is_file():
         raise InvalidStore(

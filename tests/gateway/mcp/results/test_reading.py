@@ -90,6 +90,7 @@ def test_every_read_stays_within_its_tokens() -> None:
     ("request_", "message"),
     [
         ({"path": "$.items["}, "not a valid JSONPath"),
+        ({"path": "$[?@.total >"}, "not a valid JSONPath: unexpected end of expression; for example"),
         ({"path": "$" + ".a" * 400}, "more than 500 characters"),
         ({"search": "a", "regex": "b"}, "either `search` or `regex`"),
         ({"regex": "("}, "not a valid pattern"),

@@ -83,7 +83,7 @@ def command(name: str, config_file: str | None, port: int, no_browser: bool, for
 def _find_server(config: GatewayConfig, name: str) -> ServerConfig:
     server = config.servers.get(name)
     if server is None:
-        raise InvalidConfig(f"there is no server {name!r:.200} in {config.path}; {_suggest_server(config, name)}")
+        raise InvalidConfig(f"there is no server {name!r:.200} in {config.path}; {suggest_server(config, name)}")
     if server.openapi:
         raise InvalidConfig(
             f"{name} is an API without a login; set its credentials in `headers`, `query` or `basicAuth`"
@@ -93,7 +93,8 @@ def _find_server(config: GatewayConfig, name: str) -> ServerConfig:
     return server
 
 
-def _suggest_server(config: GatewayConfig, name: str) -> str:
+def suggest_server(config: GatewayConfig, name: str) -> str:
+    """Return which server may be meant by an unknown name."""
     if nearest := find_nearest_name(name, config.servers):
         return f"did you mean {nearest}?"
     known = list(config.servers)

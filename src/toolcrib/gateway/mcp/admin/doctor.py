@@ -187,7 +187,11 @@ def _find_suspicious_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
 
 def _find_name_conflicts(tools: ServerTools, all_entries: Mapping[str, DirectoryEntry]) -> Iterator[ConfigFinding]:
     server = tools.server
-    changed = [entry.name for entry in tools.entries if not entry.name.endswith(entry.remote_name)]
+    changed = [
+        entry.name
+        for entry in tools.entries
+        if not entry.name.endswith((entry.override and entry.override.name) or entry.remote_name)
+    ]
     if changed:
         names = _join_names(changed)
         problem = f"names that are too long or invalid are changed, of {format_tool_count(len(changed))}: {names}"

@@ -80,7 +80,7 @@ def find_by_path(value: Mapping[str, Any] | Sequence[Any], path: str) -> list[tu
             if len(matches) % 256 == 0:
                 environment.deadline.remaining_seconds()
     except (JSONPathError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).partition(" -> ")[0].split())[:200]
         raise InvalidQuery(f"`path` is not a valid JSONPath: {reason}; for example: $.items[0:10].name") from None
     return matches
 
