@@ -55,7 +55,8 @@ class _RequestRejected(Exception):
 _INVALID_KEY: Final = _RequestRejected(
     401,
     "authentication_error",
-    "no valid key; send one as `Authorization: Bearer …` or as `x-api-key: …`",
+    "no valid key; send one in the header `Authorization: Bearer …`, `x-api-key` or `x-goog-api-key`; a key in the URL, "
+    "such as `?key=…`, is not read",
     ((b"www-authenticate", b'Bearer realm="toolcrib"'),),
 )
 

@@ -7,7 +7,7 @@ import ctypes
 import logging
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
@@ -191,7 +191,7 @@ class HttpExchange:
         self._pending_writes = 0
         # Whether the client has disconnected or stopped reading, so that the task is cancelled.
         self.is_abandoned = False
-        self.task: asyncio.Task[Any] = cast(asyncio.Task[Any], asyncio.current_task())
+        self._task: asyncio.Task[None] | None = None
         self._check_timer: asyncio.TimerHandle | None = None
         self._ping_task: asyncio.Task[None] | None = None
 
@@ -247,11 +247,24 @@ class HttpExchange:
         if on_end is not None:
             on_end()
 
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run the work of the request in its own task, until it ends or the client is gone.
+
+        A task that is resumed for each event should not resume the servers and middleware around it.
+        """
+        self._task = asyncio.create_task(work)
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            if not self.is_abandoned or cast(asyncio.Task[Any], asyncio.current_task()).cancelling():
+                raise
+
     def abandon(self, _: object = None) -> None:
         """Cancel the task of the request."""
         if not self.is_abandoned:
             self.is_abandoned = True
-            self.task.cancel()
+            if self._task is not None:
+                self._task.cancel()
 
     def cancel_timers(self) -> None:
         """Stop the checks for silence and stalls."""
@@ -348,10 +361,7 @@ class LlmEndpoint:
         disconnect.add_done_callback(exchange.abandon)
         try:
             with _open_requests.add():
-                await self._handle(exchange)
-        except asyncio.CancelledError:
-            if not exchange.is_abandoned or exchange.task.uncancel():
-                raise
+                await exchange.run(self._handle(exchange))
         finally:
             exchange.cancel_timers()
             disconnect.remove_done_callback(exchange.abandon)

@@ -146,11 +146,12 @@ class LlmGateway:
         # These are not the search threads: large requests only delay other large requests.
         return await asyncio.get_running_loop().run_in_executor(self._read_threads, work)
 
-    async def build_rewriter(self, request: LlmRequest, index: ToolIndex, build: Callable[[], Result]) -> Result:
-        """Build the rewriter of a request; in a search thread if that searches."""
+    async def build_rewriter(self, request: LlmRequest, index: ToolIndex, build: Callable[..., Result]) -> Result:
+        """Build the rewriter of a request with hidden searches; in a search thread if that searches."""
+        work = partial(build, request.body, index, self.memory_for(request), self.settings.max_rounds)
         if index.plan.prefetches:
-            return await self.run_search(build)
-        return await self.run_for_request(request.exchange, build)
+            return await self.run_search(work)
+        return await self.run_for_request(request.exchange, work)
 
     async def run_search(self, work: Callable[[], Result]) -> Result:
         """Run work that may take long in a search thread."""
@@ -299,8 +300,17 @@ class LlmGateway:
         for upstream in upstreams:
             if name in (upstream.name, sanitize_header_value(upstream.name)):
                 return upstream
-        names = ", ".join(upstream.name for upstream in upstreams)
-        raise RequestFailed(f"{UPSTREAM_HEADER}: there is no upstream {name[:100]!r}; the upstreams are {names}", 404)
+        raise RequestFailed(
+            f"{UPSTREAM_HEADER}: there is no upstream {name[:100]!r}; the upstreams are {_join_names(upstreams)}", 404
+        )
+
+    def choose_upstream(self, exchange: HttpExchange, upstreams: Sequence[LlmUpstreamConfig]) -> LlmUpstreamConfig:
+        """Return the upstream of a request without a model: the one that its header names, or the only one."""
+        upstream = self.find_named_upstream(exchange, upstreams)
+        if upstream is None and len(upstreams) > 1:
+            message = "this request names no model, and there are several upstreams; name one in the header"
+            raise RequestFailed(f"{message} {UPSTREAM_HEADER}: {_join_names(upstreams)}", 404)
+        return upstream or upstreams[0]
 
     async def send_request(
         self, request: LlmRequest, body: bytes, *, retry_transient: bool = False
@@ -440,6 +450,10 @@ async def _forward_response(
         await exchange.end_response()
     finally:
         await response.close()
+
+
+def _join_names(upstreams: Sequence[LlmUpstreamConfig]) -> str:
+    return ", ".join(upstream.name for upstream in upstreams)
 
 
 def _return(settings: LlmGatewayConfig) -> LlmGatewayConfig:

@@ -1,10 +1,11 @@
-"""`/v1/models`: the models of all upstreams, and the aliases; and the check of upstreams for `toolcrib doctor`."""
+"""`/v1/models` and `/v1beta/models`: the models of all upstreams, and the aliases; and the check of upstreams for `toolcrib doctor`."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
@@ -14,8 +15,10 @@ from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.translation.response import translate_headers
 from toolcrib.gateway.llm.upstream.upstreams import (
     CREDENTIAL_HEADERS,
+    SERVING_APIS,
     ClientRequest,
     LlmUpstreams,
     build_upstream_headers,
@@ -27,55 +30,73 @@ MODELS_PATH: Final = "/v1/models"
 
 CHECK_TIMEOUT_SECONDS: Final = 10.0
 
+_LIST_TARGETS: Final[Mapping[LlmApi, str]] = {
+    "messages": f"{MODELS_PATH}?limit=1000",
+    "gemini": "/v1beta/models?pageSize=1000",
+}
+_MODELS_PREFIX: Final = re.compile("/v1(?:beta|alpha)?/models")
 _JSON: Final = [("content-type", "application/json")]
 _log = logging.getLogger(__name__)
 
 
 async def list_models(gateway: LlmGateway, exchange: HttpExchange) -> None:
-    """Send the models of all upstreams of the client's API, or the details of one model.
+    """Send the models of all upstreams that serve the client's API, or the details of one model.
 
     The client's key is sent only to an upstream for which it can be meant: the one with the
     requested model, or the only one without a configured key.
     """
-    upstreams = list_client_upstreams(gateway, exchange)
-    api = upstreams[0].api
+    api, upstreams = find_client_api(exchange), _list_serving_upstreams(gateway, exchange)
     upstream = gateway.find_named_upstream(exchange, upstreams)
-    model = exchange.path.removeprefix(MODELS_PATH).strip("/")
+    model = _MODELS_PREFIX.sub("", exchange.path).strip("/")
     aliases = _list_aliases(gateway, upstreams)
     if model in aliases:
-        await exchange.send_response(200, _JSON, serialize_json(_render_alias(api, model)))
+        await exchange.send_response(200, _JSON, serialize_json(_render_model(api, model)))
         return
     if upstream is None and len(upstreams) == 1 and (model or not aliases):
         upstream = upstreams[0]
     if upstream is None and model:
         upstream = gateway.upstreams.find_route(api, model).upstream
-    if upstream is not None:
+    if upstream is not None and _has_format(upstream, api):
         await gateway.forward(exchange, upstream)
         return
-    results = await asyncio.gather(*(_fetch_models(gateway, exchange, each, upstreams) for each in upstreams))
+    asked = upstreams if upstream is None else [upstream]
+    results = await asyncio.gather(*(_fetch_models(gateway, exchange, each, upstreams) for each in asked))
     lists = [models for models in results if models is not None]
-    if not lists and not aliases:
-        names = ", ".join(repr(each.name) for each in upstreams)
+    if not lists and (model or not aliases):
+        names = ", ".join(repr(each.name) for each in asked)
         raise RequestFailed(
             f"none of the upstreams {names} listed its models; give each a `key` in the "
             f"configuration, or name one in the header {UPSTREAM_HEADER}",
             502,
         )
-    models = [_render_alias(api, alias) for alias in aliases]
-    models += [model for models in lists for model in models if model.get("id") not in aliases]
-    await exchange.send_response(200, _JSON, serialize_json(_render_model_list(api, models)))
+    models = {alias: _render_model(api, alias) for alias in aliases}
+    models |= {id: entry for models in lists for id, entry in models.items() if id not in aliases}
+    if model and model not in models:
+        raise RequestFailed(f"no upstream lists the model {model[:200]!r}; ask for the list of models", 404)
+    body = models[model] if model else _render_model_list(api, models)
+    await exchange.send_response(200, _JSON, serialize_json(body))
+
+
+def find_client_api(exchange: HttpExchange) -> LlmApi:
+    """Return the API whose format a client expects at a path that several APIs have."""
+    if exchange.get_header("anthropic-version"):
+        return "messages"
+    is_gemini = not exchange.path.startswith("/v1/") or exchange.get_header("x-goog-api-client")
+    return "gemini" if is_gemini else "openai"
 
 
 def list_client_upstreams(gateway: LlmGateway, exchange: HttpExchange) -> list[LlmUpstreamConfig]:
     """Return the upstreams of the client's API, or of the first configured one."""
-    api: LlmApi = "messages" if exchange.get_header("anthropic-version") else "openai"
+    upstreams = _list_serving_upstreams(gateway, exchange)
+    return [each for each in upstreams if _has_format(each, find_client_api(exchange))] or upstreams
+
+
+def _list_serving_upstreams(gateway: LlmGateway, exchange: HttpExchange) -> list[LlmUpstreamConfig]:
     upstreams = list(gateway.settings.upstreams)
     if not upstreams:
         raise RequestFailed("no upstream is configured; add one to `models`", 404)
-    apis: set[LlmApi] = {api, "chat"} if api == "openai" else {api}
-    if all(upstream.api not in apis for upstream in upstreams):
-        apis = {upstreams[0].api}
-    return [upstream for upstream in upstreams if upstream.api in apis]
+    serving = {each.api for each in upstreams} & set(SERVING_APIS[find_client_api(exchange)])
+    return [each for each in upstreams if each.api in (serving or {upstreams[0].api})]
 
 
 def _list_aliases(gateway: LlmGateway, upstreams: Iterable[LlmUpstreamConfig]) -> list[str]:
@@ -85,48 +106,67 @@ def _list_aliases(gateway: LlmGateway, upstreams: Iterable[LlmUpstreamConfig]) -
     return [alias for alias, targets in aliases.items() if any(target.upstream in names for target in targets)]
 
 
+def _has_format(upstream: LlmUpstreamConfig, api: LlmApi) -> bool:
+    """Return whether an upstream describes its models in the format of an API."""
+    return upstream.api == api or {upstream.api, api} == {"openai", "chat"}
+
+
 async def _fetch_models(
     gateway: LlmGateway, exchange: HttpExchange, upstream: LlmUpstreamConfig, upstreams: list[LlmUpstreamConfig]
-) -> list[dict[str, Any]] | None:
-    """Return the models that are routed to an upstream, or None if it does not list them."""
-    client_headers = exchange.headers
+) -> dict[str, dict[str, Any]] | None:
+    """Return the models that are routed to an upstream by name, or None if it does not list them."""
+    api, client_headers = find_client_api(exchange), exchange.headers
     if sum(not each.api_keys for each in upstreams) > 1:
         # The client's key could be for any of these upstreams, so none receives it.
         client_headers = [(name, value) for name, value in client_headers if name not in CREDENTIAL_HEADERS]
-    target = f"{MODELS_PATH}?limit=1000" if upstream.api == "messages" else MODELS_PATH
+    if not _has_format(upstream, api):
+        client_headers = translate_headers(client_headers)
+    target = _LIST_TARGETS.get(upstream.api, MODELS_PATH)
     try:
         async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
             response = await gateway.upstreams.send_for_client(upstream, ClientRequest("GET", target, client_headers))
             body = await response.read()
         if not response.is_success:
             raise RequestFailed(f"status {response.status}", response.status)
-        models = dicts_or_empty((await gateway.parse_upstream_body(body)).get("data"))
+        answer = await gateway.parse_upstream_body(body)
     except (RequestFailed, TimeoutError) as error:
         reason = error if isinstance(error, RequestFailed) else "timeout"
         _log.warning("upstream %s did not list its models: %s", upstream.name, reason)
         return None
-    return [model for model in models if _is_routed_to(gateway, upstream, model)]
+    listing, field = ("models", "name") if upstream.api == "gemini" else ("data", "id")
+    listed = dicts_or_empty(answer.get(listing))
+    entries = {str_or_empty(entry.get(field)).removeprefix("models/"): entry for entry in listed}
+    return {
+        id: entry if _has_format(upstream, api) else _render_model(api, id)
+        for id, entry in entries.items()
+        if _is_routed_to(gateway, upstream, api, id)
+    }
 
 
-def _is_routed_to(gateway: LlmGateway, upstream: LlmUpstreamConfig, model: dict[str, Any]) -> bool:
-    name = str_or_empty(model.get("id"))
+def _is_routed_to(gateway: LlmGateway, upstream: LlmUpstreamConfig, api: LlmApi, model: str) -> bool:
     try:
-        return bool(name) and gateway.upstreams.find_route(upstream.api, name).upstream is upstream
+        return bool(model) and gateway.upstreams.find_route(api, model).upstream is upstream
     except RequestFailed:
         return False
 
 
-def _render_alias(api: LlmApi, alias: str) -> dict[str, Any]:
-    if api != "messages":
-        return {"id": alias, "object": "model", "created": 0, "owned_by": "toolcrib"}
-    return {"type": "model", "id": alias, "display_name": alias, "created_at": "1970-01-01T00:00:00Z"}
+def _render_model(api: LlmApi, name: str) -> dict[str, Any]:
+    """Return the description of an alias, or of a model of an upstream with another API."""
+    if api == "gemini":
+        return {"name": f"models/{name}", "displayName": name, "supportedGenerationMethods": ["generateContent"]}
+    if api == "messages":
+        return {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"}
+    return {"id": name, "object": "model", "created": 0, "owned_by": "toolcrib"}
 
 
-def _render_model_list(api: LlmApi, models: list[dict[str, Any]]) -> dict[str, Any]:
-    if api != "messages":
-        return {"object": "list", "data": models}
-    ids = [model["id"] for model in models]
-    return {"data": models, "has_more": False, "first_id": ids[0] if ids else None, "last_id": ids[-1] if ids else None}
+def _render_model_list(api: LlmApi, models: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    ids, entries = list(models), list(models.values())
+    if api == "gemini":
+        return {"models": entries}
+    if api == "messages":
+        ends = {"first_id": ids[0], "last_id": ids[-1]} if ids else {"first_id": None, "last_id": None}
+        return {"data": entries, "has_more": False, **ends}
+    return {"object": "list", "data": entries}
 
 
 async def check_upstreams(settings: LlmGatewayConfig) -> list[ConfigFinding]:
@@ -146,7 +186,7 @@ async def check_upstreams(settings: LlmGatewayConfig) -> list[ConfigFinding]:
 
 
 async def _check_upstream(upstreams: LlmUpstreams, upstream: LlmUpstreamConfig, key: str) -> ConfigFinding | None:
-    target = "/v1beta/models" if upstream.api == "gemini" else MODELS_PATH
+    target = _LIST_TARGETS.get(upstream.api, MODELS_PATH)
     client_headers = [("anthropic-version", "2023-06-01")] if upstream.api == "messages" else []
     headers = build_upstream_headers(upstream, client_headers, key=key)
     try:

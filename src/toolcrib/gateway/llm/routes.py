@@ -17,7 +17,6 @@ from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic import endpoint as messages
 from toolcrib.gateway.llm.endpoint import (
-    UPSTREAM_HEADER,
     ErrorRenderer,
     Handler,
     HttpExchange,
@@ -112,15 +111,7 @@ async def forward_other(gateway: LlmGateway, own_paths: Collection[str], exchang
         upstream, sent_model, _ = gateway.upstreams.find_route(upstreams[0].api, model)
         if sent_model != model or exchange.model:
             exchange.body = serialize_json({**parse_request_body(exchange.body), "model": sent_model})
-    if upstream is None and len(upstreams) == 1:
-        upstream = upstreams[0]
-    if upstream is None:
-        names = ", ".join(each.name for each in upstreams)
-        raise RequestFailed(
-            f"this request names no model, and there are several upstreams; name one in the header "
-            f"{UPSTREAM_HEADER}: {names}",
-            404,
-        )
+    upstream = upstream or gateway.choose_upstream(exchange, upstreams)
     check_profile_rights(exchange, upstream)
     await gateway.forward(exchange, upstream)
 

@@ -130,6 +130,26 @@ class ReplyStream(ABC):
         return b""
 
 
+class ChunkStream(ReplyStream):
+    """A stream of chunks without names, one of which has the reason for the end of the round."""
+
+    # A comment, which every parser of events ignores.
+    ping = b": searching\n\n"
+    _reason: Any = None
+
+    @property
+    def is_ended(self) -> bool:
+        return self._reason is not None or self._has_failed
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the upstream has failed; after a reason the usage may follow."""
+        return self._has_failed
+
+    def encode_event(self, event: Body) -> bytes:
+        return format_event("", serialize_json(event))
+
+
 def sum_usage(left: object, right: object) -> Any:
     """Return the sum of two usage reports, field by field.
 
@@ -167,6 +187,7 @@ async def answer_request(
     gateway: LlmGateway, request: LlmRequest, rewriter: RequestRewriter, stream: ReplyStream
 ) -> None:
     """Answer a request; `stream` is used if the client asks for a stream."""
+    gateway.check_tools_size(request, rewriter.next_request)
     gateway.prepare_index(rewriter.index)
     headers = build_response_headers(request, rewriter)
     gateway.report_request(headers)

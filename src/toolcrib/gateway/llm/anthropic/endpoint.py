@@ -122,15 +122,11 @@ async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> Messa
     if needs_search:
         return await _build_server_search(gateway, request, entries)
     if index is None or not index.deferred:
-        if any(map(_has_deferral, entries)):
+        if any(isinstance(entry, dict) and "defer_loading" in entry for entry in entries):
             request.exchange.body = serialize_json({**request.body, "tools": list(map(strip_deferral, entries))})
         await gateway.forward_request(request, "off", plan=index.plan if index else None)
         return None
-    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    build = partial(TransparentSearchRewriter, request.body, index, memory, rounds)
-    rewriter = await gateway.build_rewriter(request, index, build)
-    gateway.check_tools_size(request, rewriter.next_request)
-    return rewriter
+    return await gateway.build_rewriter(request, index, TransparentSearchRewriter)
 
 
 def _has_threads(upstream: LlmUpstreamConfig) -> bool:
@@ -147,7 +143,6 @@ async def _build_server_search(gateway: LlmGateway, request: LlmRequest, entries
     rewriter = await gateway.run_for_request(
         request.exchange, partial(ServerSearchRewriter, body, tools, index, ranking, rounds)
     )
-    gateway.check_tools_size(request, rewriter.next_request)
     if pending := rewriter.list_pending_searches():
         rewriter.add_results((), await gateway.run_search(partial(rewriter.run_searches, pending)))
     return rewriter
@@ -172,10 +167,6 @@ async def _get_transparent_index(gateway: LlmGateway, request: LlmRequest, entri
     exposure = gateway.exposure_for(request)
     build = partial(build_transparent_index, request.body, exposure)
     return await gateway.get_tool_index(entries, build, "messages", "transparent", exposure)
-
-
-def _has_deferral(entry: object) -> bool:
-    return isinstance(entry, dict) and "defer_loading" in entry
 
 
 def check_request(body: Mapping[str, Any], tools: MessagesTools, max_tools: int) -> None:

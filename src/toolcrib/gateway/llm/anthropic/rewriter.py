@@ -225,7 +225,8 @@ class TransparentSearchRewriter(MessagesRewriter):
 
     def append_round(self, blocks: Sequence[Body], results: Sequence[Body]) -> None:
         if results:
-            self._added += _render_round(blocks, results)
+            self._added.append({"role": "assistant", "content": list(blocks)})
+            self._added.append({"role": "user", "content": list(results)})
 
     def stop_reason(self) -> str | None:
         # After one more round without the search tool.
@@ -291,10 +292,6 @@ def _last_breakpoint(entries: Iterable[Entry]) -> dict[str, Any]:
     """Return the last cache breakpoint of the deferred tools, which moves to the search tool."""
     marks = [entry["cache_control"] for entry in entries if entry.get("cache_control") is not None]
     return {"cache_control": marks[-1]} if marks else {}
-
-
-def _render_round(blocks: Sequence[Body], results: Sequence[Body]) -> list[Body]:
-    return [{"role": "assistant", "content": list(blocks)}, {"role": "user", "content": list(results)}]
 
 
 def _append_to_history(history: list[Any], added: Sequence[Body]) -> list[Any]:

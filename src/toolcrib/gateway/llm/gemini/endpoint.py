@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Final
@@ -10,33 +11,40 @@ from urllib.parse import parse_qs, quote
 
 from toolcrib.adapters.gemini import tools_from_wire
 from toolcrib.adapters.plain_json import dict_or_empty
-from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.core.tool import Tool
 from toolcrib.errors import RequestFailed, ToolcribError
-from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange, Treatment, check_profile_rights
+from toolcrib.gateway.llm.endpoint import HttpExchange, Treatment, check_profile_rights
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.gemini.rewriter import GeminiRewriter, list_declarations
 from toolcrib.gateway.llm.gemini.stream import GeminiStream
 from toolcrib.gateway.llm.json_body import serialize_json
+from toolcrib.gateway.llm.models import list_models
 from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request, build_response_headers
 from toolcrib.gateway.llm.sse import JsonArrayEncoder
-from toolcrib.gateway.llm.tools.exposure import Exposure
-from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex, build_exposed_index
+from toolcrib.gateway.llm.tools.tool_index import ToolIndex, build_exposed_index
 from toolcrib.gateway.llm.translation.response import GEMINI_PATH
 
 GENERATE: Final = "generateContent"
 STREAM: Final = "streamGenerateContent"
 COUNT: Final = "countTokens"
 
+# Paths below that of a model are operations, which belong to one upstream.
+_MODEL_LIST_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models(?:/(?!.*/operations\b).*)?")
 _COUNTED_REQUEST: Final = "generateContentRequest"
 
 
 async def handle_gemini(gateway: LlmGateway, exchange: HttpExchange) -> None:
     """Answer a request to a path of the Gemini API."""
+    if exchange.method == "GET" and _MODEL_LIST_PATH.fullmatch(exchange.path):
+        await list_models(gateway, exchange)
+        return
     match = GEMINI_PATH.fullmatch(exchange.path)
     if match is None or exchange.method != "POST":
-        upstream = _choose_upstream(gateway, exchange)
+        upstreams = [upstream for upstream in gateway.settings.upstreams if upstream.api == "gemini"]
+        if not upstreams:
+            raise RequestFailed('no upstream has the Gemini API; add one with "api": "gemini" to `models`', 404)
+        upstream = gateway.choose_upstream(exchange, upstreams)
         check_profile_rights(exchange, upstream)
         await gateway.forward(exchange, upstream)
         return
@@ -60,7 +68,7 @@ async def handle_gemini(gateway: LlmGateway, exchange: HttpExchange) -> None:
         treatment: Treatment = "native" if request.switch == "native" else "off"
         await gateway.forward_request(request, treatment, plan=index.plan if index else None)
         return
-    rewriter = await _build_rewriter(gateway, request, index)
+    rewriter = await gateway.build_rewriter(request, index, GeminiRewriter)
     await answer_request(gateway, request, rewriter, GeminiStream(rewriter))
 
 
@@ -85,7 +93,7 @@ async def _count_tokens(gateway: LlmGateway, exchange: HttpExchange) -> None:
             exchange.body = _wrap_counted(counted, inner)
         await gateway.forward(exchange, counted.upstream)
         return
-    rewriter = await _build_rewriter(gateway, request, index)
+    rewriter = await gateway.build_rewriter(request, index, GeminiRewriter)
     body = rewriter.next_request()
     response = await gateway.send_request(request, _wrap_counted(counted, body) if inner else serialize_json(body))
     headers = [*response.forwarded_headers(), *build_response_headers(request, rewriter).render()]
@@ -95,25 +103,6 @@ async def _count_tokens(gateway: LlmGateway, exchange: HttpExchange) -> None:
 def _wrap_counted(counted: LlmRequest, body: Mapping[str, Any]) -> bytes:
     """Return the body that counts the tokens of a request for the model of the upstream."""
     return serialize_json({**counted.body, _COUNTED_REQUEST: {**body, "model": f"models/{counted.model}"}})
-
-
-async def _build_rewriter(gateway: LlmGateway, request: LlmRequest, index: ToolIndex) -> GeminiRewriter:
-    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    build = partial(GeminiRewriter, request.body, index, memory, rounds)
-    rewriter = await gateway.build_rewriter(request, index, build)
-    gateway.check_tools_size(request, rewriter.next_request)
-    return rewriter
-
-
-def _choose_upstream(gateway: LlmGateway, exchange: HttpExchange) -> LlmUpstreamConfig:
-    upstreams = [upstream for upstream in gateway.settings.upstreams if upstream.api == "gemini"]
-    if not upstreams:
-        raise RequestFailed('no upstream has the Gemini API; add one with "api": "gemini" to `models`', 404)
-    named = gateway.find_named_upstream(exchange, upstreams)
-    if named is None and len(upstreams) > 1:
-        names = ", ".join(upstream.name for upstream in upstreams)
-        raise RequestFailed(f"this request names no model; name an upstream in the header {UPSTREAM_HEADER}: {names}")
-    return named or upstreams[0]
 
 
 async def _get_index(gateway: LlmGateway, request: LlmRequest) -> ToolIndex | None:
@@ -131,11 +120,9 @@ async def _get_index(gateway: LlmGateway, request: LlmRequest) -> ToolIndex | No
         return None
     gateway.check_tool_count(request, len(declarations))
     exposure = gateway.exposure_for(request)
-    return await gateway.get_tool_index(declarations, partial(_build_index, declarations, exposure), "gemini", exposure)
-
-
-def _build_index(declarations: Iterable[Entry], exposure: Exposure) -> ToolIndex:
-    return build_exposed_index(((each, each, _parse_tool(each)) for each in declarations), exposure)
+    parsed = ((each, each, _parse_tool(each)) for each in declarations)
+    build = partial(build_exposed_index, parsed, exposure)
+    return await gateway.get_tool_index(declarations, build, "gemini", exposure)
 
 
 def _parse_tool(declaration: Mapping[str, Any]) -> Tool | None:

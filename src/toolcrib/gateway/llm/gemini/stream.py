@@ -8,18 +8,13 @@ from typing import Any
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.gemini.rewriter import GeminiRewriter
-from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.search_loop import ReplyStream
-from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.search_loop import ChunkStream
 
 Chunk = dict[str, Any]
 
 
-class GeminiStream(ReplyStream):
+class GeminiStream(ChunkStream):
     """One streamed reply."""
-
-    # A comment, which every parser of events ignores.
-    ping = b": searching\n\n"
 
     def __init__(self, rewriter: GeminiRewriter) -> None:
         self._rewriter = rewriter
@@ -27,15 +22,6 @@ class GeminiStream(ReplyStream):
         self._sent: list[Chunk] = []
         self._last: Chunk = {}
         self._usage: Any = None
-        self._reason: Any = None
-
-    @property
-    def is_ended(self) -> bool:
-        return self._reason is not None or self._has_failed
-
-    @property
-    def is_final(self) -> bool:
-        return self._has_failed
 
     @property
     def has_final_searches(self) -> bool:
@@ -81,9 +67,6 @@ class GeminiStream(ReplyStream):
         if self._rewriter.usage is not None:
             last["usageMetadata"] = self._rewriter.usage
         return [last]
-
-    def encode_event(self, event: Chunk) -> bytes:
-        return format_event("", serialize_json(event))
 
     def encode_error(self, error: RequestFailed, upstream_body: Chunk | None) -> bytes:
         """Return an error chunk: with the error of the upstream, if it has sent one."""

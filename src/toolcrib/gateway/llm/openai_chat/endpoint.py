@@ -41,10 +41,7 @@ async def create_completion(gateway: LlmGateway, exchange: HttpExchange) -> None
         await gateway.forward_request(request, "off", plan=index.plan if index else None)
         return
     treatment: Treatment = "search" if uses_tool_search(request.tool_entries) else "transparent"
-    memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-    build = partial(ChatRewriter, request.body, index, memory, rounds, treatment)
-    rewriter = await gateway.build_rewriter(request, index, build)
-    gateway.check_tools_size(request, rewriter.next_request)
+    rewriter = await gateway.build_rewriter(request, index, partial(ChatRewriter, treatment=treatment))
     await answer_request(gateway, request, rewriter, ChatStream(rewriter))
 
 
@@ -97,7 +94,10 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
     parsed = list(index_entries(_parse_entries(entries)))
     deferred = {each.tool.id for _, each in parsed if each and is_deferred_entry(each.client_entry)}
     always_sent, tools = split_entries(parsed, deferred)
-    client_searches = client_loads or any(map(_is_client_search, always_sent))
+    functions = [dict_or_empty(entry.get("function")) for entry in always_sent]
+    client_searches = client_loads or any(
+        is_discovery_tool(str_or_empty(each.get("name")), dict_or_empty(each.get("parameters"))) for each in functions
+    )
     offers_search = any(map(is_search_entry, entries)) or not client_searches
     return ToolIndex(always_sent, tools, offers_search=offers_search)
 
@@ -105,11 +105,6 @@ def build_deferred_index(entries: Sequence[Entry], *, client_loads: bool) -> Too
 def build_transparent_index(entries: Iterable[Entry], exposure: Exposure) -> ToolIndex:
     """Build the index of a request that does not know tool search."""
     return build_exposed_index(_parse_entries(entries), exposure)
-
-
-def _is_client_search(entry: Entry) -> bool:
-    function = dict_or_empty(entry.get("function"))
-    return is_discovery_tool(str_or_empty(function.get("name")), dict_or_empty(function.get("parameters")))
 
 
 def _strip_deferral(request: LlmRequest) -> None:

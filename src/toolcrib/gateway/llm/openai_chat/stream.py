@@ -8,7 +8,6 @@ from typing import Any, Final
 from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import render_openai_error
-from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_chat.rewriter import (
     PARAGRAPH_BREAK,
     TEXT_FIELDS,
@@ -16,7 +15,7 @@ from toolcrib.gateway.llm.openai_chat.rewriter import (
     exclude_objects,
     visible_finish_reason,
 )
-from toolcrib.gateway.llm.search_loop import ReplyStream
+from toolcrib.gateway.llm.search_loop import ChunkStream
 from toolcrib.gateway.llm.sse import format_event
 from toolcrib.gateway.llm.translation.translator import CallCollector
 
@@ -28,11 +27,8 @@ _IDENTITY_FIELDS: Final = ("id", "created", "model", "system_fingerprint")
 _STREAMED_FIELDS: Final = ("arguments", "input")
 
 
-class ChatStream(ReplyStream):
+class ChatStream(ChunkStream):
     """One streamed reply."""
-
-    # A comment, which every parser of events ignores.
-    ping = b": searching\n\n"
 
     def __init__(self, rewriter: ChatRewriter) -> None:
         self._rewriter = rewriter
@@ -46,16 +42,6 @@ class ChatStream(ReplyStream):
         self._collector = CallCollector()
         self._last: Chunk = {}
         self._usage: Any = None
-        self._reason: Any = None
-
-    @property
-    def is_ended(self) -> bool:
-        return self._reason is not None or self._has_failed
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the upstream has failed; after a finish reason the usage may follow."""
-        return self._has_failed
 
     @property
     def has_final_searches(self) -> bool:
@@ -93,13 +79,12 @@ class ChatStream(ReplyStream):
             message["tool_calls"] = list(calls.values())
         visible = self._rewriter.handle_message(message, self._reason)
         if visible is None:
-            self._reset_round()
+            self._message, self._texts, self._calls, self._last = {}, {}, {}, {}
+            self._collector = CallCollector()
+            self._usage = self._reason = None
             return []
         self.is_complete = True
         return self._last_chunks(visible, calls)
-
-    def encode_event(self, event: Chunk) -> bytes:
-        return format_event("", serialize_json(event))
 
     def encode_error(self, error: RequestFailed, upstream_body: Chunk | None) -> bytes:
         """Return an error chunk: with the error of the upstream, if it has sent one."""
@@ -123,11 +108,6 @@ class ChatStream(ReplyStream):
         if usage is not None:
             chunks.append({**self._with_identity(self._last), "choices": [], "usage": usage})
         return chunks
-
-    def _reset_round(self) -> None:
-        self._message, self._texts, self._calls, self._last = {}, {}, {}, {}
-        self._collector = CallCollector()
-        self._usage = self._reason = None
 
     def _visible_fields(self, delta: Chunk) -> Iterator[tuple[str, Any]]:
         """Record the fields of a delta and yield those for the client."""

@@ -114,10 +114,7 @@ class ResponsesEndpoint:
         if index is None or (index.plan.style == "all" and not self._is_asked(request)):
             await gateway.forward_request(request, "off", observer, index.plan if index else None)
             return
-        memory, rounds = gateway.memory_for(request), gateway.settings.max_rounds
-        build = partial(ResponsesRewriter, request.body, index, memory, rounds, on_response)
-        rewriter = await gateway.build_rewriter(request, index, build)
-        gateway.check_tools_size(request, rewriter.next_request)
+        rewriter = await gateway.build_rewriter(request, index, partial(ResponsesRewriter, on_response=on_response))
         await answer_request(gateway, request, rewriter, ResponsesStream(rewriter))
 
     async def handle_stored(self, exchange: HttpExchange) -> None:
@@ -137,13 +134,11 @@ class ResponsesEndpoint:
         The credentials of the client must never be sent to an upstream that they are not for.
         """
         upstreams = self._upstreams
-        named = self._gateway.find_named_upstream(exchange, upstreams)
-        if named is None and location is not None:
-            named = next((each for each in upstreams if each.name == location.upstream), None)
-        if named is None and len(upstreams) == 1:
-            named = upstreams[0]
-        if named is not None:
+        stored = [each for each in upstreams if location is not None and each.name == location.upstream]
+        if named := self._gateway.find_named_upstream(exchange, upstreams):
             return named
+        if stored or len(upstreams) == 1:
+            return (stored or upstreams)[0]
         model = ""
         if exchange.method == "POST" and exchange.body:
             model = str_or_empty(parse_request_body(exchange.body).get("model"))

@@ -38,7 +38,7 @@ MIN_SCORE_SHARE: Final = 0.8
 # The tools for a message of the user are sent with it if the message is at most this long, the search
 # is this confident, and at most this many tools fit.
 MAX_PREFETCH_CHARS: Final = 300
-MIN_PREFETCH_CONFIDENCE: Final = 0.999
+MIN_PREFETCH_CONFIDENCE: Final = 0.99
 MAX_PREFETCHED_TOOLS: Final = 3
 # Messages whose tools an index remembers.
 MAX_CACHED_PREFETCHES: Final = 4_096

@@ -13,8 +13,6 @@ from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 
 Body = dict[str, Any]
 
-_REPLACED_HEADERS: Final = frozenset({"content-type", "content-length", "content-encoding"})
-
 
 def _replay_message(reply: Body) -> Iterator[Body]:
     """Yield the events of the Messages API."""
@@ -121,8 +119,7 @@ class ReplayedResponse(UpstreamResponse):
     """A whole reply that reads like a stream of events."""
 
     def __init__(self, response: UpstreamResponse, events: bytes) -> None:
-        headers = [header for header in response.headers if header[0] not in _REPLACED_HEADERS]
-        super().__init__(response.request, response.status, [*headers, ("content-type", "text/event-stream")])
+        super().__init__(response.request, response.status, response.headers_for_type("text/event-stream"))
         self._events = events
 
     async def discard_rest(self) -> None:

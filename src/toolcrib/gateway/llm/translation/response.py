@@ -31,7 +31,6 @@ GEMINI_PATH: Final = re.compile(
     r"(?P<model>[^/:]+|.+(?=:(?:generateContent|streamGenerateContent|countTokens)$)):(?P<method>\w+)"
 )
 
-_REPLACED_HEADERS: Final = frozenset({"content-type", "content-length", "content-encoding"})
 _FOREIGN_PREFIXES: Final = ("anthropic-", "x-goog-")
 _FOREIGN_KEYS: Final = ("x-api-key", "x-goog-api-key")
 _DONE: Final = "[DONE]"
@@ -43,8 +42,7 @@ class TranslatedResponse(UpstreamResponse):
     def __init__(self, response: UpstreamResponse, translator: Translator, *, is_streaming: bool) -> None:
         is_streaming = is_streaming and response.is_success
         type = "text/event-stream; charset=utf-8" if is_streaming else "application/json"
-        headers = [header for header in response.headers if header[0] not in _REPLACED_HEADERS]
-        super().__init__(response.request, response.status, [*headers, ("content-type", type)])
+        super().__init__(response.request, response.status, response.headers_for_type(type))
         self._response = response
         self._translator = translator
         self._writer: EventWriter | None = translator.write_events() if is_streaming else None

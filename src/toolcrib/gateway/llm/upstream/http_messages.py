@@ -141,6 +141,13 @@ class UpstreamResponse(ABC):
         removed = _REMOVED_HEADERS if keep_encoding else _REMOVED_WITH_ENCODING
         return [(name, value) for name, value in self.headers if name not in removed]
 
+    def headers_for_type(self, content_type: str) -> HeaderList:
+        """Return the headers for a body of another type that replaces this one."""
+        kept = [
+            header for header in self.headers if header[0] not in ("content-type", "content-length", "content-encoding")
+        ]
+        return [*kept, ("content-type", content_type)]
+
     async def read_raw_chunk(self) -> bytes:
         """Return the next bytes of the body as they were sent, or none at its end."""
         chunk = await self._receive()

@@ -42,7 +42,7 @@ _API_DESCRIPTIONS: Final[Mapping[LlmApi, str]] = {
 }
 # The APIs of upstreams that can answer the requests of an API, the best first. Chat Completions answers others by
 # translation; OpenAI's own API does so only if an alias says it.
-_SERVING_APIS: Final[Mapping[LlmApi, tuple[LlmApi, ...]]] = {
+SERVING_APIS: Final[Mapping[LlmApi, tuple[LlmApi, ...]]] = {
     "messages": ("messages", "chat"),
     "openai": ("openai", "chat"),
     "chat": ("chat", "openai"),
@@ -95,7 +95,8 @@ class LlmUpstreams:
         if model not in settings.aliases:
             return ModelRoute(self._match_pattern(api, model), model)
         upstreams = {upstream.name: upstream for upstream in settings.upstreams}
-        targets = [target for target in settings.aliases[model] if _can_serve(upstreams[target.upstream], api)]
+        apis = {*SERVING_APIS[api], *(("openai",) if api in ("messages", "gemini") else ())}
+        targets = [target for target in settings.aliases[model] if upstreams[target.upstream].api in apis]
         if not targets:
             raise RequestFailed(
                 f"the alias {model!r} names no model of an upstream with {_API_DESCRIPTIONS[api]}; "
@@ -107,7 +108,7 @@ class LlmUpstreams:
 
     def _match_pattern(self, api: LlmApi, model: str) -> LlmUpstreamConfig:
         """Return the first upstream of an API with a pattern that matches a model name."""
-        for serving_api in _SERVING_APIS[api]:
+        for serving_api in SERVING_APIS[api]:
             for upstream in self._get_settings().upstreams:
                 if upstream.api == serving_api and _has_model(upstream, model):
                     return upstream
@@ -250,10 +251,6 @@ def _build_key_headers(upstream: LlmUpstreamConfig, key: str, sent: set[str]) ->
     values = dict.fromkeys(CREDENTIAL_HEADERS, key)
     values["authorization"] = f"Bearer {key}"
     return {name: values[name] for name in sorted(CREDENTIAL_HEADERS & sent) or [default]}
-
-
-def _can_serve(upstream: LlmUpstreamConfig, api: LlmApi) -> bool:
-    return upstream.api in _SERVING_APIS[api] or (api in ("messages", "gemini") and upstream.api == "openai")
 
 
 def _has_model(upstream: LlmUpstreamConfig, model: str) -> bool:
