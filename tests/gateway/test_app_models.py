@@ -96,6 +96,12 @@ def test_llm_request_without_a_key_is_rejected(gateway: GatewayProcess, model: S
     assert len(model.requests) == asked
 
 
+def test_key_in_the_url_is_refused_and_the_error_names_the_header(gateway: GatewayProcess) -> None:
+    reply = gateway.request(f"/v1beta/models/m:generateContent?key={ADMIN}", "", {"contents": []})
+    assert reply.status == 401
+    assert "`x-goog-api-key`" in reply.json["error"]["message"] and "`?key=…`" in reply.json["error"]["message"]
+
+
 def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
     gateway: GatewayProcess, model: ScriptedModel
 ) -> None:
