@@ -149,6 +149,14 @@ def test_every_package_of_a_server_json_becomes_a_command() -> None:
     assert old["remote"] == {"type": "sse", "url": "https://example.com/sse"}
 
 
+def test_the_note_on_other_packages_does_not_name_the_chosen_one(config: Path) -> None:
+    packages = [{"registryType": kind, "identifier": "weather"} for kind in ("npm", "pypi")]
+    document = {"name": "io.github.example/weather", "version": "1", "packages": packages}
+    note = add(config, "--from", "-", "--dry-run", text=json.dumps(document)).stderr
+    chosen, other = ("npm", "pypi") if "Uses npm." in note else ("pypi", "npm")
+    assert f"Uses {chosen}. The server also has: {other}; choose with --package." in note
+
+
 def test_a_server_json_is_added_from_a_file(config: Path, tmp_path: Path) -> None:
     file = tmp_path / "server.json"
     file.write_text(json.dumps(PACKAGES), encoding="utf-8")

@@ -120,7 +120,7 @@ def test_logs_of_a_server_are_printed(gateway: GatewayProcess) -> None:
     assert run(gateway, "logs", "noisy", "--lines", "1").stdout.endswith("ready to serve\n")
     assert json.loads(run(gateway, "logs", "noisy", "--json").stdout)["server"] == "noisy"
     assert "has written nothing" in run(gateway, "logs", "demo").stderr
-    assert "there is no server 'none'" in run(gateway, "logs", "none").stderr
+    assert "there is no server 'none'; `toolcrib status` lists them" in run(gateway, "logs", "none").stderr
 
 
 def test_a_server_is_restarted(gateway: GatewayProcess) -> None:

@@ -185,7 +185,7 @@ RESULT_PREVIEW: Final = (
     "{name} returned {size}, about {tokens:,} tokens. This is a preview. The whole result is stored as {handle}."
 )
 READ_JSON: Final = (
-    "read_result returns more of it: by path ($.items[20:40]), by search for a text or a regex, or by offset and limit."
+    "read_result returns more of it: by path ({path}), by search for a text or a regex, or by offset and limit."
 )
 READ_TEXT: Final = "read_result returns more of it: lines by offset and limit, or by search for a text or a regex."
 SHORTENED_STRUCTURE: Final = "Arrays and strings are cut. read_result with this handle returns more."

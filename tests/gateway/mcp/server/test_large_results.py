@@ -65,6 +65,8 @@ async def test_large_result_is_previewed_and_read_back(router: McpRouter, revisi
         assert result.structured_content is None
         assert "data___echo returned JSON" in preview
         assert handle in preview
+        # The example of a path fits a list without a name.
+        assert "by path ($[20:40])" in preview
         assert "id: 0 to 2999" in preview
         assert estimate_tokens(preview) < 1800
         read = await call_text(client, "read_result", {"handle": handle, "search": "row 2345"})

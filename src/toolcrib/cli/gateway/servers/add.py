@@ -136,7 +136,8 @@ def _select_option(server: RegistryServer, kind: str, source: str) -> RegistryOp
     installed = [option for option in wanted if not option.command or shutil.which(option.command)]
     chosen = (installed or wanted)[0]
     if not kind and len(server.options) > 1:
-        print_note(f"Added as {chosen.kind}. The server also has: {kinds}; choose with --package.")
+        others = ", ".join(dict.fromkeys(option.kind for option in server.options if option is not chosen))
+        print_note(f"Uses {chosen.kind}. The server also has: {others}; choose with --package.")
     return chosen
 
 

@@ -38,7 +38,7 @@ def find_server(call: ApiCall) -> ServerConfig:
     server = call.router.hub.config.servers.get(name)
     is_visible = not call.view.profile.name if server and not server.enabled else call.view.can_see_server(name)
     if server is None or not is_visible:
-        raise RequestFailed(f"there is no server {name!r:.200}", 404)
+        raise RequestFailed(f"there is no server {name!r:.200}; `toolcrib status` lists them", 404)
     return server
 
 

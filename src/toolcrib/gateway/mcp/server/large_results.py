@@ -130,7 +130,8 @@ class LargeResults:
         heading = prompts.RESULT_PREVIEW.format(
             name=stored.tool, size=describe_size(document), tokens=tokens, handle=stored.handle
         )
-        usage = prompts.READ_JSON if document.is_json else prompts.READ_TEXT
+        path = "$[20:40]" if isinstance(document.value, list) else "$.items[20:40]"
+        usage = prompts.READ_JSON.format(path=path) if document.is_json else prompts.READ_TEXT
         return f"{heading} {usage}\n\n{render_preview(document, self._settings.preview_tokens)}"
 
     def _shorten_structured(
