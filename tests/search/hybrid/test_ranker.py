@@ -115,6 +115,17 @@ def test_best_tool_of_every_step_comes_before_the_third_of_any(steps: int) -> No
     assert {tool.name for tool in others[: steps - 1]} <= set(found)
 
 
+def test_tool_that_serves_all_steps_comes_first() -> None:
+    tools = [
+        Tool("letters", "Send a letter by post"),
+        Tool("bills", "Pay the bill"),
+        Tool("office", "Send a letter by post, pay the bill"),
+    ]
+    found = _names(_engine(Catalog(tools), TopicEmbedder()).search("send a letter and pay the bill", limit=3))
+    assert found[0] == "office"
+    assert {"letters", "bills"} == set(found[1:])
+
+
 def test_tool_of_the_server_that_another_step_needs_comes_first() -> None:
     tools = [
         Tool("pay", "Pay the bill", server="acme"),

@@ -320,8 +320,19 @@ def test_long_text_is_split_into_its_sentences() -> None:
             "Some workloads have no machine. What's blocking them?",
         ),
         ("The van is old. Sell it.", "The van is old. Sell it."),
+        # The sentence itself says what its pronouns stand for.
+        (
+            "It rains a lot. Find the people who never paid and call them.",
+            "Find the people who never paid and call them.",
+        ),
         ("Our list has duplicates. The shop is closed.", "Our list has duplicates. The shop is closed."),
         ("Find a flight. Book a hotel.", "Find a flight. Book a hotel."),
+        # A question for the tool itself.
+        ("Sort my photos by date. What's the best way to do this?", "Sort my photos by date."),
+        ("Sort my photos by date. Which tool handles that best?", "Sort my photos by date."),
+        ("Sort my photos by date. What should I use?", "Sort my photos by date."),
+        ("Sort my photos. Which service handles refunds?", "Sort my photos. Which service handles refunds?"),
+        ("What should I use?", "What should I use?"),
     ],
 )
 def test_statements_around_requests_are_dropped(query: str, expected: str) -> None:

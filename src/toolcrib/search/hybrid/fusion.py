@@ -34,6 +34,8 @@ _TEMPERATURE: Final = 0.03
 _MAX_BEFORE_OTHERS: Final = 2
 # A tool with a score below the best by less than this may name the server that the query is about.
 _NEAR_BEST: Final = 0.1
+# The best tool for a whole query and one that is this much as likely are equally good.
+_NEARLY_AS_LIKELY: Final = 0.95
 # How far a tool is lifted above another one.
 _LIFT: Final = np.float32(1e-4)
 
@@ -64,7 +66,7 @@ class FusionWeights:
     dense_confidence: float = 0.2
     segment_share: float = 0.33
     context_share: float = 0.3
-    whole_share: float = 0.5
+    whole_share: float = 0.8
     server_bonus: float = 0.15
 
     def lexical_weight(self, coverage: float, word_count: int, similarity: float) -> float:
@@ -198,24 +200,20 @@ def _rate_servers(scores: dict[int, float], servers: dict[int, str]) -> dict[str
 def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) -> list[int]:
     """Return the slots that most probably serve all segments, in the order in which they are chosen.
 
-    Each slot is the one that adds most to the expected number of segments served (xQuAD). The whole
-    query counts as a segment with a weight, because it may be a single request after all. The best tool
-    for every segment comes before the third one for any segment.
+    The best tool for the whole query comes first, or one that is nearly as likely: the query may be a single
+    request after all, or one tool may serve all of it. Each further slot is the one that adds most to the expected number of segments
+    served (xQuAD). The best tool for every segment comes before the third one for any segment.
     """
     open_shares = [weights.whole_share, *([1.0] * (len(candidates) - 1))]
     segments = range(1, len(candidates))
     slots = sorted(set().union(*candidates))
     served_best = {slot: max(segments, key=lambda segment: candidates[segment].get(slot, 0.0)) for slot in slots}
     counts = dict.fromkeys(segments, 0)
-    # The best slot of every segment that has not been chosen yet.
-    missing = {segment: max(candidates[segment], key=candidates[segment].__getitem__) for segment in segments}
+    missing = [max(part, key=part.__getitem__) for part in candidates[1:]]
+    least = max(candidates[0].values()) * _NEARLY_AS_LIKELY
+    allowed = [slot for slot, likely in candidates[0].items() if likely > least]
     chosen: list[int] = []
-    while slots and len(chosen) < _MAX_CHOSEN:
-        allowed = [
-            slot
-            for slot in slots
-            if not missing or counts[served_best[slot]] < _MAX_BEFORE_OTHERS or slot in missing.values()
-        ]
+    while allowed and len(chosen) < _MAX_CHOSEN:
         gains = [
             sum(share * part.get(slot, 0.0) for share, part in zip(open_shares, candidates, strict=True))
             for slot in allowed
@@ -224,6 +222,10 @@ def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) ->
         slots.remove(slot)
         chosen.append(slot)
         counts[served_best[slot]] += 1
-        missing = {segment: best for segment, best in missing.items() if best != slot}
+        # The best slot of every segment that has not been chosen yet.
+        missing = [best for best in missing if best != slot]
         open_shares = [share * (1 - part.get(slot, 0.0)) for share, part in zip(open_shares, candidates, strict=True)]
+        allowed = [
+            slot for slot in slots if not missing or counts[served_best[slot]] < _MAX_BEFORE_OTHERS or slot in missing
+        ]
     return chosen

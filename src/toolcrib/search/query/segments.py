@@ -87,6 +87,16 @@ _WISH = re.compile(
     r"|trying to|help|(?:can|could|would) you|let me know|how (?:do|can)|(?:tell|show|give|get|find) (?:me|us))\b",
     re.I,
 )
+# A question that asks for a tool and not for what it should do: "What's the best way to do this?"
+_ANY_TOOL: Final = r"(?:tool|api|server|service|app|option|one)s?"
+_TOOL_QUESTION = re.compile(
+    rf"(?:(?:what|which)(?: {_ANY_TOOL})? (?:should|can|could|would|do) (?:i|we|you) (?:use|do|try|suggest|recommend|choose)"
+    r"|(?:what(?:['’]s| is) the|is there an?) (?:best|easiest|easy|good|better) (?:way|tool|approach|option)(?: to \w+ (?:this|that|it))?"
+    rf"|which {_ANY_TOOL} (?:is|are|does|do|fits?|handles?|works?)(?: (?:this|that|it))?(?: (?:best|good|suitable|right))?"
+    r"|how (?:can|should|do|could|would) (?:i|we) (?:do|achieve|handle|approach|solve|set|go about) (?:this|that|it))"
+    r"(?: (?:up|together|for this|for that|here|for (?:this|the|my) \w+))?\W*",
+    re.I,
+)
 # A sentence that starts with one of these, and contains no request, is a statement.
 _STATEMENT_STARTS: Final = """
     i i'm i've i'd i'll we we're we've we'd we'll my our your his her their its it it's he he's she she's they they're
@@ -126,6 +136,8 @@ _VERB_PHRASE = re.compile(
     r"\w+\s+(?:(?:up|off|on|out|down|over|back|in)\s+)?(?:an?|the|this|these|my|our|your|all|every|some|me)\b"
 )
 # Pronouns by which a question refers to the one before.
+# A pronoun among these first words of a sentence stands for something in the sentence before it.
+_FIRST_WORDS: Final = 5
 _PRONOUN = re.compile(r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I)
 # These questions are about something else, although they may contain a pronoun.
 _NEW_QUESTION = re.compile(r"which\s+\w|(?:is|are) there\b", re.I)
@@ -193,7 +205,8 @@ def drop_statements(query: str) -> str:
         return query
     # A statement before "what is blocking them?" describes the topic of the request.
     is_context = [
-        after and _PRONOUN.search(next_one) for after, next_one in zip(is_request[1:], sentences[1:], strict=True)
+        after and _PRONOUN.search(" ".join(next_one.split()[:_FIRST_WORDS]))
+        for after, next_one in zip(is_request[1:], sentences[1:], strict=True)
     ]
     keeps = [one or other for one, other in zip(is_request, (*is_context, False), strict=True)]
     return query if all(keeps) else " ".join(sentence for sentence, keep in zip(sentences, keeps, strict=True) if keep)
@@ -218,6 +231,8 @@ def _split_sentences(text: str) -> list[str]:
 
 def _is_statement(sentence: str) -> bool:
     """Return whether a sentence contains no request: "My boss is in a mood today."."""
+    if _TOOL_QUESTION.fullmatch(sentence):
+        return True
     first = _WORD.search(sentence)
     if first is None or first.group().lower().replace("’", "'") not in _STATEMENT_START:
         return False
