@@ -102,6 +102,20 @@ def test_key_in_the_url_is_refused_and_the_error_names_the_header(gateway: Gatew
     assert "`x-goog-api-key`" in reply.json["error"]["message"] and "`?key=…`" in reply.json["error"]["message"]
 
 
+def test_base_url_with_a_missing_or_a_second_version_is_explained(gateway: GatewayProcess) -> None:
+    messages: Any = [{"role": "user", "content": "Hi"}]
+    with (
+        openai.OpenAI(base_url=gateway.url, api_key=ADMIN, max_retries=0) as missing,
+        pytest.raises(openai.NotFoundError, match="add /v1 to the base URL"),
+    ):
+        missing.chat.completions.create(model="m", messages=messages)
+    with (
+        anthropic.Anthropic(base_url=f"{gateway.url}/v1", api_key=ADMIN, max_retries=0) as doubled,
+        pytest.raises(anthropic.NotFoundError, match="has the version twice"),
+    ):
+        doubled.messages.create(model="m", max_tokens=9, messages=messages)
+
+
 def test_official_clients_search_and_the_gateway_key_is_not_forwarded(
     gateway: GatewayProcess, model: ScriptedModel
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import anyio
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -48,6 +48,9 @@ from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.shared_values import ValueKind
+
+# Where clients whose base URL lacks the version send their requests.
+_LLM_PATHS: Final = ("/chat/completions", "/messages", "/responses", "/embeddings", "/completions", "/models")
 
 
 def build_http_app(
@@ -216,8 +219,11 @@ async def _render_http_error(request: Request, error: Exception) -> JSONResponse
     assert isinstance(error, HTTPException)
     status = error.status_code
     message = f"{request.method} is not allowed here" if status == 405 else "unknown path"
-    if not request.url.path.startswith("/v1/"):
-        body: dict[str, Any] = {"error": f"{message}; see /openapi.json"}
+    if request.url.path.startswith(_LLM_PATHS):
+        message += "; the LLM APIs are below /v1, so add /v1 to the base URL of your client"
+        body = render_combined_error(RequestFailed(message, status))
+    elif not request.url.path.startswith("/v1/"):
+        body = {"error": f"{message}; see /openapi.json"}
     else:
         message += "; see /v1/openapi.json"
         error_type = "invalid_request_error" if status == 405 else ""

@@ -104,3 +104,14 @@ def test_operations_of_a_model_are_forwarded() -> None:
         path = "/v1beta/models/veo-4/operations/abc"
         assert httpx2.get(f"{url}{path}", headers={"x-goog-api-key": "theirs"}, timeout=30).json() == {"name": "x"}
     assert google.paths == [f"GET {path}"]
+
+
+def test_request_without_a_model_and_one_for_an_unknown_model_are_explained() -> None:
+    models = {"local": {"api": "chat", "url": closed_port(), "models": ["qwen*"]}, "fast": "local/qwen3"}
+    with gateway_for(models) as url:
+        missing = httpx2.post(f"{url}/v1/messages", json={"messages": []}, timeout=30)
+        unknown = httpx2.post(f"{url}/v1/messages", json={"model": "gpt", "messages": []}, timeout=30)
+    assert missing.status_code == 400
+    assert missing.json()["error"]["message"] == "the request names no model; send one as `model`"
+    # The models of an upstream that answers by translation, and the aliases.
+    assert unknown.status_code == 404 and "the models are fast, qwen*; add it" in unknown.json()["error"]["message"]

@@ -389,6 +389,8 @@ class LlmEndpoint:
 
     async def _handle(self, exchange: HttpExchange) -> None:
         try:
+            if exchange.path.startswith(("/v1/v1", "/v1beta/v1")):
+                raise RequestFailed("the path has the version twice; leave it out of the base URL of your client", 404)
             await self._run_handler(exchange)
         except RequestFailed as error:
             await self._send_error(exchange, error)

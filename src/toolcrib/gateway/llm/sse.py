@@ -20,10 +20,7 @@ class SseEvent(NamedTuple):
 
 
 class SseParser:
-    """Parses events from chunks of any size.
-
-    It buffers at most one event of `max_event_bytes`.
-    """
+    """Parses events from chunks of any size. It buffers at most one event of `max_event_bytes`."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes

@@ -121,7 +121,7 @@ def test_first_matching_upstream_gets_request_with_its_key() -> None:
                     refused[model] = answer_.json()["error"]
     assert names == ["small", "large", "small", None, None]
     assert {error["type"] for error in refused.values()} == {"not_found_error"}
-    assert "the upstreams have large-*, small-*, tiny; add it to" in refused["huge"]["message"]
+    assert "the models are large-*, small-*, tiny; add it to" in refused["huge"]["message"]
     assert refused["gpt-9"]["message"] == (
         "upstream 'other' has the model 'gpt-9', but speaks OpenAI's APIs (/v1/chat/completions, "
         "/v1/responses), not Anthropic's API (/v1/messages); send the request there, or add an "

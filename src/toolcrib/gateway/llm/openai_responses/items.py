@@ -238,8 +238,7 @@ class HiddenItems:
         if self._pending:
             self._anchored.append((anchor, list(self._pending)))
         if item.get("type") != "reasoning":
-            # Some clients do not send reasoning back, so what precedes it is also stored with the
-            # next item.
+            # Some clients do not send reasoning back, so what precedes it is also stored with the next item.
             self._pending = []
             self._last = anchor
 

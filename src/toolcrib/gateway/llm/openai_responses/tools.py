@@ -153,10 +153,7 @@ def uses_tool_search(entries: Sequence[Entry]) -> bool:
 
 
 def build_responses_index(entries: Sequence[Entry], exposure: Exposure | None = None) -> ResponsesToolIndex:
-    """Build the index of a request.
-
-    `exposure` chooses the deferred tools if the request does not use tool search.
-    """
+    """Build the index of a request. `exposure` chooses the deferred tools if the request does not use tool search."""
     locations = list(_iter_entries(entries))
     search = next((location for location in locations if _is_search(location.entry)), None)
     is_asked = search is not None or any(location.is_deferred for location in locations)

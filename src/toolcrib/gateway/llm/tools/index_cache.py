@@ -47,8 +47,7 @@ class ToolIndexCache(Generic[Value]):
             if cached is None:
                 return None
             self._cached[key] = cached
-        # The key has only the names. Comparing the definitions is several times faster than
-        # hashing them.
+        # The key has only the names. Comparing the definitions is several times faster than hashing them.
         return cached.value if cached.entries == entries else None
 
     def put(self, value: Value, entries: Entries, *settings: Hashable, size_bytes: int) -> None:

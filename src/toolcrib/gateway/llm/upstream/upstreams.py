@@ -112,6 +112,8 @@ class LlmUpstreams:
             for upstream in self._get_settings().upstreams:
                 if upstream.api == serving_api and _has_model(upstream, model):
                     return upstream
+        if not model:
+            raise RequestFailed("the request names no model; send one as `model`", 400, param="model")
         raise RequestFailed(f"{self._explain_no_match(api, model)} in the configuration", 404)
 
     def _explain_no_match(self, api: LlmApi, model: str) -> str:
@@ -123,8 +125,9 @@ class LlmUpstreams:
                     f"{_API_DESCRIPTIONS[upstream.api]}, not {_API_DESCRIPTIONS[api]}; send the "
                     f'request there, or add an upstream with "api": "{api}" to `models`'
                 )
-        patterns = {pattern for upstream in settings.upstreams if upstream.api == api for pattern in upstream.models}
-        known = f"the upstreams have {', '.join(sorted(patterns))}" if patterns else "none has this API"
+        serving = [upstream for upstream in settings.upstreams if upstream.api in SERVING_APIS[api]]
+        names = {*settings.aliases, *(pattern for upstream in serving for pattern in upstream.models)}
+        known = f"the models are {', '.join(sorted(names))}" if names else "none has this API"
         return f"no upstream has the model {model[:200]!r}; {known}; add it to `models`"
 
     async def send_for_client(
