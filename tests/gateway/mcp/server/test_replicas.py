@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import count
 from typing import Any
 
 import anyio
@@ -62,11 +63,11 @@ class Replicas:
 
 
 @asynccontextmanager
-async def run_replicas(url: str, config: GatewayConfig = CONFIG, count: int = 2) -> AsyncIterator[Replicas]:
+async def run_replicas(url: str, config: GatewayConfig = CONFIG, number: int = 2) -> AsyncIterator[Replicas]:
     config = replace(config, store=url)
     async with AsyncExitStack() as stack:
         hubs, urls = [], []
-        for _ in range(count):
+        for _ in range(number):
             hub = Hub(config, open_store(url), {"lexical": LexicalRanker()})
             stack.callback(hub.close)
             hubs.append(hub)
@@ -236,6 +237,7 @@ class RawClient:
 
     def __init__(self, http: httpx2.AsyncClient, key: str = "one") -> None:
         self._http = http
+        self._ids = count(2)
         self._headers = {"authorization": f"Bearer {KEYS[key]}", "accept": "application/json, text/event-stream"}
 
     async def open_session(self, url: str) -> str:
@@ -249,9 +251,8 @@ class RawClient:
         return await self._http.post(f"{url}/mcp", json={"jsonrpc": "2.0", **message}, headers=headers)
 
     async def call(self, url: str, session: str) -> httpx2.Response:
-        return await self.send(
-            url, session, id=2, method="tools/call", params={"name": "old___echo", "arguments": {"text": "heard"}}
-        )
+        params = {"name": "old___echo", "arguments": {"text": "heard"}}
+        return await self.send(url, session, id=next(self._ids), method="tools/call", params=params)
 
     async def delete(self, url: str, session: str) -> int:
         headers = {**self._headers, "mcp-session-id": session}
@@ -274,13 +275,34 @@ async def test_only_the_key_that_opened_a_session_can_use_it_on_another_replica(
         assert (await RawClient(http).call(running.urls[1], session)).status_code == 200
 
 
+async def test_a_response_is_complete_if_another_replica_ends_the_session_meanwhile(postgres_url: str) -> None:
+    statuses: set[int] = set()
+    async with run_replicas(postgres_url, KEYED_CONFIG) as running, httpx2.AsyncClient(timeout=30) as http:
+        client, (here, there) = RawClient(http), running.urls
+
+        async def call_until_ended(session: str) -> None:
+            status = 0
+            while status != 404:
+                status = (await client.call(there, session)).status_code
+                statuses.add(status)
+
+        for _ in range(15):
+            session = await client.open_session(here)
+            await client.call(there, session)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(4):
+                    tasks.start_soon(call_until_ended, session)
+                await client.delete(here, session)
+    assert statuses == {200, 404}
+
+
 async def test_sessions_of_other_replicas_are_served_while_postgresql_is_away(postgres_server: PostgresServer) -> None:
     url = postgres_server.create_database()
     async with run_replicas(url, KEYED_CONFIG) as running, httpx2.AsyncClient(timeout=30) as http:
         client, (here, there) = RawClient(http), running.urls
         session, ended, other = [await client.open_session(here) for _ in range(3)]
         assert await client.delete(here, ended) == 200
-        async with run_replicas(url, KEYED_CONFIG, count=1) as later:
+        async with run_replicas(url, KEYED_CONFIG, number=1) as later:
             await client.wait_for_messages(here, [there, *later.urls])
             await anyio.to_thread.run_sync(postgres_server.stop)
             try:

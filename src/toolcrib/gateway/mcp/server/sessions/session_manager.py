@@ -82,14 +82,21 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
             await _build_retry_response(error)(scope, receive, send)
             return
 
+        is_incomplete = False
+
         async def send_after_delete(message: Message) -> None:
+            nonlocal is_incomplete
             # The client may use the session again as soon as it has the response.
             is_first = message["type"] == "http.response.start"
             if is_first and request.method == "DELETE" and transport is not None and transport.is_terminated:
                 await self._sessions.delete(id)
+            is_incomplete = is_first or message.get("more_body", False)
             await send(message)
 
         await super()._handle_stateful_request(scope, receive, send_after_delete)
+        if is_incomplete:
+            # The session has ended meanwhile, and the SDK leaves its response open.
+            await send({"type": "http.response.body"})
 
     async def _restore_session(self, id: str, scope: Scope) -> None:
         """Open a session that another replica, or this one before a restart, has stored."""
