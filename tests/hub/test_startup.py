@@ -193,7 +193,7 @@ def test_indexes_of_a_large_catalog_are_kept_across_a_restart(tmp_path: Path, mo
     for path in files:
         path.write_bytes(path.read_bytes()[:1_000])
     assert search() == expected
-    monkeypatch.setattr("toolcrib.hub.startup.__version__", "0.0.1")
+    monkeypatch.setattr("toolcrib.hub.startup.STORED_FORMAT", "other")
     before = [path.read_bytes() for path in files]
     assert search() == expected
     assert all(path.read_bytes() != content for path, content in zip(files, before, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
@@ -18,10 +19,11 @@ from toolcrib.core.tool import Tool
 from toolcrib.errors import EmbeddingFailed
 from toolcrib.search.dense.embedder import Vectors
 from toolcrib.search.dense.index import DenseRanker
+from toolcrib.search.dense.tool_text import build_tool_text
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.search.query.parser import ParsedQuery
-from toolcrib.search.ranker import MAX_CHANGES_OF_STORED, MIN_STORED_TOOLS
+from toolcrib.search.ranker import MAX_CHANGES_OF_STORED, MIN_STORED_TOOLS, STORED_FORMAT
 
 WORDS = ["send", "GitHub", "issue", "weather", "rain", "file", "the", "über", "createFile", "bug", "refund", "x_1"]
 QUERIES = ["send file", "github issue", '"weather rain"', "issu", "refund -bug", "über*", "name:createFile", "tool_7"]
@@ -172,3 +174,35 @@ def test_vectors_of_another_width_are_refused() -> None:
     store.arrays = {**store.arrays, "vectors": np.ones((len(TOOLS), 7), np.float32)}
     with pytest.raises(EmbeddingFailed, match="7"):
         rank_all(Catalog([*TOOLS, build_tool(5_000)]), store)
+
+
+# Tools with everything that the analysis of texts treats differently.
+VARIED_TOOLS = [
+    Tool(
+        "createPullRequest_v2",
+        "Opens pull-requests (PRs) on GitHub; e.g. for the user's 2nd branch. See https://example.com/docs?a=1.",
+        {
+            "type": "object",
+            "properties": {
+                "baseBranch": {"type": "string", "description": "The branch, such as main.", "enum": ["main", "dev"]},
+                "labels": {"type": "array", "items": {"type": "object", "properties": {"colour": {"type": "string"}}}},
+            },
+        },
+        title="Create a pull request",
+        server="git_hub",
+        examples=["merge my changes"],
+    ),
+    Tool("Überweisung", "Löscht Straßen, naïve cafés und 3,14 Büros.", server="bank-eu"),
+    Tool("天气预报", "查询北京的天气。", title="Wetter & Co."),
+    Tool("x", ""),
+]
+
+
+def test_another_index_of_the_same_tools_has_another_format() -> None:
+    arrays = LexicalRanker().fit(Catalog(VARIED_TOOLS)).to_arrays()
+    impacts = np.rint(arrays.pop("impacts") * 1_000).astype(np.int64)
+    parts = [f"{name} {array.dtype} {array.tolist()}" for name, array in sorted(arrays.items())]
+    texts = [build_tool_text(tool) for tool in VARIED_TOOLS]
+    digest = hashlib.sha256(repr((parts, impacts.tolist(), texts)).encode()).hexdigest()[:16]
+    # If the digest differs, files of earlier versions are not valid: set another `STORED_FORMAT`, and both values here.
+    assert (STORED_FORMAT, digest) == ("1", "47822709f7727a4b")

@@ -11,7 +11,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from toolcrib import __version__
 from toolcrib.config.settings import EmbeddingConfig, GatewayConfig
 from toolcrib.config.store_paths import resolve_journal_folder, resolve_store_url, sqlite_path
 from toolcrib.embedders.cache import CachedEmbedder
@@ -28,7 +27,7 @@ from toolcrib.search.engine import RANKERS
 from toolcrib.search.hybrid.calibration import Calibration
 from toolcrib.search.hybrid.ranker import HybridRanker, build_fast_ranker, build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
-from toolcrib.search.ranker import Ranker
+from toolcrib.search.ranker import STORED_FORMAT, Ranker
 from toolcrib.storage import open_store
 from toolcrib.storage.store import Store
 
@@ -115,12 +114,12 @@ def _build_rankers(config: GatewayConfig, url: str, store: Store) -> Mapping[str
     store_path = sqlite_path(url)
     path = store_path.with_suffix(VECTORS_SUFFIX) if store_path else None
     source = SharedVectors(store) if is_postgres_url(url) else None
-    words = _open_index_file(config, "words", __version__)
+    words = _open_index_file(config, "words", STORED_FORMAT)
     hybrid = build_hybrid_ranker(DEFAULT_ENCODER, words=words)
     if path is not None or source is not None:
         try:
             encoder = CachedEmbedder(DEFAULT_ENCODER.uncached, DEFAULT_ENCODER.version, path, source=source)
-            vectors = _open_index_file(config, "vectors", f"{__version__} {DEFAULT_ENCODER.version}")
+            vectors = _open_index_file(config, "vectors", f"{STORED_FORMAT} {DEFAULT_ENCODER.version}")
             hybrid = build_hybrid_ranker(encoder, words=words, vectors=vectors)
         except InvalidCacheFile as error:
             _log.warning("the embedding cache is disabled: %s", error)

@@ -27,6 +27,8 @@ Candidate = tuple[int, float]
 # An index of fewer tools is built fast enough without a file, and one with more changes is built again.
 MIN_STORED_TOOLS: Final = 1_000
 MAX_CHANGES_OF_STORED: Final = 500
+# Identifies the format of stored indexes. Another value is needed when equal tools give other arrays or texts to embed.
+STORED_FORMAT: Final = "1"
 
 # The minimum score of a hit that fits, for rankers without a calibration.
 DEFAULT_THRESHOLD: Final = 0.25

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import click
 
-from toolcrib import __version__
 from toolcrib.cli.catalog.gateway_catalog import GatewayCatalog
 from toolcrib.cli.gateway.client import find_running_gateway, gateway_options
 from toolcrib.cli.printing import ToolTable, format_reasons, json_option, print_json, print_note, sanitize, wrap
@@ -23,7 +22,7 @@ from toolcrib.search.engine import MAX_LIMIT, RANKERS, SearchEngine
 from toolcrib.search.filters import Where
 from toolcrib.search.hybrid.ranker import build_fast_ranker, build_hybrid_ranker
 from toolcrib.search.lexical.ranker import LexicalRanker
-from toolcrib.search.ranker import MatchReason, Ranker
+from toolcrib.search.ranker import STORED_FORMAT, MatchReason, Ranker
 from toolcrib.search.regex import RegexRanker
 from toolcrib.search.results import Explanation, HitGroup, SearchResult
 
@@ -113,7 +112,7 @@ class _SearchOptions:
     def build_rankers(self) -> Mapping[str, Ranker]:
         """Return the rankers of the engine with these options. The last keyword index is in the cache folder."""
         folder = find_cache_folder()
-        words = ArrayFile(folder / "words.npz", __version__) if folder else None
+        words = ArrayFile(folder / "words.npz", STORED_FORMAT) if folder else None
         return {
             **RANKERS,
             "hybrid": build_hybrid_ranker(DEFAULT_ENCODER, words=words),
