@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ IN_MEMORY: Final = ":memory:"
 LOCK_TIMEOUT_SECONDS: Final = 10.0
 _PAUSE_SECONDS: Final = 0.02
 # The suffixes of the files that SQLite creates next to a database.
+_SHARED_MEMORY_BYTES: Final = 32 * 1024
 _COMPANION_SUFFIXES: Final = ("-wal", "-shm", "-journal")
 
 
@@ -35,9 +37,9 @@ class SqliteFileType:
         """Return an error with the remedy for an error of SQLite."""
         if is_corruption_error(error) and is_text_file(path):
             return self.error_type(f"{path}: this is a text file, not a database; choose another path")
-        return self.error_type(f"{path}: {self._describe_error(error)}")
+        return self.error_type(f"{path}: {self._describe_error(path, error)}")
 
-    def _describe_error(self, error: Exception) -> str:
+    def _describe_error(self, path: str, error: Exception) -> str:
         text = str(error)
         if isinstance(error, UnicodeEncodeError):
             return "a name contains half a surrogate pair, which cannot be stored; rename it"
@@ -52,7 +54,8 @@ class SqliteFileType:
                 f"another process has locked the file for {LOCK_TIMEOUT_SECONDS:.0f} seconds "
                 f"({text}); stop that process"
             )
-        if "full" in text:
+        # Without space for its -shm file, a database reports an I/O error.
+        if "full" in text or ("I/O error" in text and shutil.disk_usage(Path(path).parent).free < _SHARED_MEMORY_BYTES):
             return f"the disk is full ({text}); free some space, or choose another path"
         if "readonly" in text:
             return f"the file is read-only ({text}); check its permissions and its folder's"

@@ -241,6 +241,23 @@ def test_full_disk_is_reported_and_recoverable(path: str) -> None:
     assert stored == "{'after': 1, 'before': 1} {}"
 
 
+def test_a_store_that_is_opened_on_a_full_disk_names_the_reason(tmp_path: Path) -> None:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("a small file system cannot be mounted")
+    try:
+        open_file(str(folder / "toolcrib.db")).close()
+        with pytest.raises(OSError), (folder / "fill").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        with pytest.raises(InvalidStore, match="the disk is full"):
+            open_file(str(folder / "toolcrib.db")).close()
+    finally:
+        subprocess.run(["umount", str(folder)], check=True)
+
+
 def test_full_or_read_only_database_is_reported(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     connections: list[sqlite3.Connection] = []
 
