@@ -373,3 +373,15 @@ async def test_the_heading_of_one_result_is_singular() -> None:
         found = await connected.call_tool("search_tools", {"query": "switch a lamp"})
     assert found.structured_content is not None
     assert found.structured_content["notes"][0] == "Found 1 tool with a score from 0 to 1. Call with call_tool."
+
+
+async def test_inner_arguments_may_be_json_text(router: McpRouter) -> None:
+    async with connect_client(router) as connected:
+
+        async def call(arguments: Any) -> str:
+            return await call_text(connected, "call_tool", {"name": "mail___echo", "arguments": arguments})
+
+        assert await call('{"text": "a letter"}') == await call({"text": "a letter"})
+        assert await call("{}") == await call({})
+        for invalid in ("a letter", "[1]", [1]):
+            assert "not a JSON object" in await call(invalid)

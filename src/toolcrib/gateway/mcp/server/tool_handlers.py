@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import anyio
 
+from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.config.settings import Detail, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
@@ -132,8 +133,10 @@ class ToolHandlers:
         if name == prompts.CODE_NAME and self.code_mode.settings.enabled:
             return await self.code_mode.run(client, view, params)
         if name in _CALL_NAMES:
-            call_name, inner = str(name), arguments.get("arguments")
-            params = {**params, "name": arguments.get("name", ""), "arguments": inner or {}}
+            call_name, inner = str(name), arguments.get("arguments") or {}
+            # Some models write the inner arguments as JSON text.
+            decoded = parse_arguments(inner) if isinstance(inner, str) else None
+            params = {**params, "name": arguments.get("name", ""), "arguments": inner if decoded is None else decoded}
             name = params["name"]
             if isinstance(name, str) and name in GATEWAY_TOOL_NAMES:
                 text = prompts.CALL_DIRECTLY.format(name=name, call=call_name)
