@@ -20,6 +20,7 @@ from toolcrib.gateway.browser_sessions import (
     BrowserSessions,
 )
 from toolcrib.storage import open_store
+from toolcrib.storage.audit import AuditFilter
 from toolcrib.storage.store import Store
 
 
@@ -136,6 +137,46 @@ async def test_a_login_on_one_replica_is_valid_on_the_other(postgres_url: str, t
     finally:
         for replica in replicas:
             await replica.stop()
+
+
+@pytest.mark.anyio
+@pytest.mark.skipif(not Path("/proc").exists(), reason="needs Linux")
+async def test_while_postgresql_is_away_keys_log_in_and_links_wait(
+    postgres_server: PostgresServer, tmp_path: Path
+) -> None:
+    url = postgres_server.create_database()
+    replica = ReplicaProcess(tmp_path / "one", find_free_ports(1)[0], build_replica_config(url, "http://127.0.0.1:1"))
+    try:
+        await replica.start()
+        async with httpx2.AsyncClient(timeout=60) as http:
+            page = (await http.get(f"{replica.url}/login", headers={"accept": "text/html"})).text
+            headers = {"origin": replica.url, "x-csrf-token": read_csrf_token(page)}
+            link = {"link": replica.read_log().partition("/login#")[2].partition("\n")[0]}
+
+            async def log_in(body: dict[str, str]) -> httpx2.Response:
+                reply = await http.post(f"{replica.url}/api/login", json=body, headers=headers)
+                http.cookies.clear()
+                return reply
+
+            await anyio.to_thread.run_sync(postgres_server.stop)
+            try:
+                refused = await log_in(link)
+                assert (refused.status_code, "log in with a key" in refused.text) == (503, True)
+                # An unknown visitor does not learn where the database is.
+                assert str(postgres_server.port) not in refused.text
+                assert (await log_in({"key": ADMIN})).status_code == 200
+            finally:
+                await anyio.to_thread.run_sync(postgres_server.start)
+            # The gateway connects again within moments.
+            while (accepted := await log_in(link)).status_code == 503:
+                await anyio.sleep(0.05)
+            assert accepted.status_code == 200
+            store = open_store(url)
+            while len(store.list_audit(AuditFilter(action="login", outcome="ok"), 10)) < 2:
+                await anyio.sleep(0.05)
+            store.close()
+    finally:
+        await replica.stop()
 
 
 def read_csrf_token(page: str) -> str:

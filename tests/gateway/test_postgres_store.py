@@ -84,6 +84,7 @@ def test_gateway_works_while_the_server_is_away_and_writes_everything_after(
             assert "approvals, keys and profiles cannot be changed" in gateway.request("/health", ADMIN).text
             assert "PostgreSQL" in str(gateway.request("/api/overview", ADMIN).json["notices"])
             assert gateway.request("/api/stats", ADMIN).json["counts"]
+            assert "toolcrib_tools{" in gateway.request("/metrics", ADMIN).text
             for path, body in (
                 ("/api/keys", {"name": "phone", "profile": None}),
                 ("/api/profiles", {"name": "team", "servers": ["office"]}),

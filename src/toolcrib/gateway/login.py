@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from toolcrib.gateway.auth import LOGIN_PATH, MAX_KEY_CHARS, Principal, find_key
 from toolcrib.gateway.browser_sessions import BROWSER_SESSION_SECONDS, COOKIE_NAME, BrowserSessions
 from toolcrib.storage.audit import AuditOutcome, AuditRow
 
+_log = logging.getLogger(__name__)
 _WRONG_KEY: Final = "this key is not valid; check `auth.keys` in toolcrib.json"
 _USED_LINK: Final = "this link has expired or was used before; log in with a key, or restart `toolcrib serve`"
 
@@ -47,7 +49,10 @@ class LoginApi:
                 if not await anyio.to_thread.run_sync(self._sessions.redeem_link, link):
                     return self._refuse(request, _USED_LINK)
             except InvalidStore as error:
-                return _build_retry_response(f"the link cannot be checked; try again, or log in with a key: {error}")
+                _log.warning("a login link cannot be checked: %s", error)
+                return _build_retry_response(
+                    "the link cannot be checked at the moment; try again, or log in with a key"
+                )
             key_hash, name = "", "login link"
         else:
             secret = key.strip().encode("utf-8", "surrogatepass") if isinstance(key, str) else b""
@@ -55,7 +60,12 @@ class LoginApi:
             if found is None:
                 return self._refuse(request, _WRONG_KEY)
             key_hash, name = found.hash, found.name
-        await anyio.to_thread.run_sync(self._audit.record_change, _build_row(request, "ok", key=name))
+        row = _build_row(request, "ok", key=name)
+        try:
+            await anyio.to_thread.run_sync(self._audit.record_change, row)
+        except InvalidStore:
+            # Written when the store is back, because an operator has to see the console of a gateway without its store.
+            self._audit.record(row)
         response = JSONResponse({"loggedIn": True})
         response.set_cookie(
             COOKIE_NAME,

@@ -14,7 +14,7 @@ import anyio
 
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.watch import POLL_SECONDS, ConfigChange, ConfigDifference, ConfigWatcher
-from toolcrib.errors import InvalidConfig, ToolcribError
+from toolcrib.errors import InvalidConfig, StoreUnavailable, ToolcribError
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.auth import check_bind_address
 from toolcrib.gateway.mcp.server.router import GetProfile, McpRouter
@@ -71,7 +71,8 @@ async def run_and_log_errors(function: Callable[[], object]) -> bool:
     try:
         return bool(await anyio.to_thread.run_sync(function))
     except ToolcribError as error:
-        _log.warning("%s", error)
+        # The store itself reports once that it is away.
+        _log.log(logging.DEBUG if isinstance(error, StoreUnavailable) else logging.WARNING, "%s", error)
         return False
 
 

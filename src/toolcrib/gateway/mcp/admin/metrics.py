@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from threading import Lock
 from typing import Final, get_args
 
+from toolcrib.errors import InvalidStore
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.metrics import CounterMetric, MetricsRegistry
 from toolcrib.hub.safety_review import EventKind
@@ -38,9 +40,10 @@ class GatewayMetrics:
         self._seconds = metrics.counter("toolcrib_call_seconds_total", "Total duration of tool calls.", "server")
 
     def refresh(self, router: McpRouter) -> None:
-        """Update all metrics. It is thread-safe, and may wait for the disk."""
+        """Update all metrics. It is thread-safe, and may wait for the disk. While the store is away, old totals stay."""
         hub = router.hub
-        hub.flush()
+        with suppress(InvalidStore):
+            hub.flush()
         with self._lock:
             states = Counter(upstream.state for upstream in list(router.pool.servers.values()))
             for state in _STATES:
@@ -58,7 +61,8 @@ class GatewayMetrics:
             self._increase_to(self._lists, counts.get("listings", 0))
             for kind in get_args(EventKind):
                 self._increase_to(self._safety, counts.get(f"safety_{kind}", 0), kind=kind)
-            self._update_by_server(router)
+            with suppress(InvalidStore):
+                self._update_by_server(router)
 
     def _update_by_server(self, router: McpRouter) -> None:
         entries = router.hub.directory.entries

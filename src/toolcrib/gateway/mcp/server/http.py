@@ -47,6 +47,8 @@ class McpEndpoint:
     @asynccontextmanager
     async def run(self) -> AsyncIterator[None]:
         """Run the session manager; the routes work only inside this context."""
+        if self._router.replicas.is_shared:
+            await self._router.sessions.load_copies()
         async with self._manager.run(), anyio.create_task_group() as tasks:
             tasks.start_soon(self._store_sessions)
             try:

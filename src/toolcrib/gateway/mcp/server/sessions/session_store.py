@@ -93,7 +93,7 @@ class SessionStore:
         replicas.add_handler(SESSION_TOPIC, self._receive_sessions)
         replicas.add_handler(SESSION_END_TOPIC, self._receive_end)
         replicas.add_handler(_EXTENDED_TOPIC, self._receive_extended)
-        replicas.add_handler(MISSED_TOPIC, self._load_copies)
+        replicas.add_handler(MISSED_TOPIC, self.load_copies)
 
     @property
     def _idle_seconds(self) -> float:
@@ -205,7 +205,7 @@ class SessionStore:
     async def _receive_extended(self, body: Mapping[str, Any]) -> None:
         self._copy({id: copy for id in body["ids"] if (copy := self._copies.get(id))})
 
-    async def _load_copies(self, body: Mapping[str, Any]) -> None:
+    async def load_copies(self, body: Mapping[str, Any] | None = None) -> None:
         """Copy all sessions of the store, and forget those that were deleted meanwhile."""
         before, limit = self._copies.list_ids(), self._hub.config.http.max_sessions
         try:
