@@ -289,10 +289,11 @@ async def test_a_response_is_complete_if_another_replica_ends_the_session_meanwh
         for _ in range(15):
             session = await client.open_session(here)
             await client.call(there, session)
-            async with anyio.create_task_group() as tasks:
-                for _ in range(4):
-                    tasks.start_soon(call_until_ended, session)
-                await client.delete(here, session)
+            with anyio.fail_after(60):
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(4):
+                        tasks.start_soon(call_until_ended, session)
+                    await client.delete(here, session)
     assert statuses == {200, 404}
 
 
