@@ -56,6 +56,8 @@ class FusionWeights:
             the other segments say: "bind it to api.example.com" is about a script.
         whole_share: The weight of the whole query, relative to a segment, in the choice of the best
             tools for all segments.
+        whole_first: The best tool for the whole query comes first if it serves one segment with at least
+            this probability.
         server_bonus: Added to the score of a tool for a segment, if its server has one of the best tools
             for another segment.
     """
@@ -67,6 +69,7 @@ class FusionWeights:
     segment_share: float = 0.33
     context_share: float = 0.3
     whole_share: float = 0.8
+    whole_first: float = 0.1
     server_bonus: float = 0.15
 
     def lexical_weight(self, coverage: float, word_count: int, similarity: float) -> float:
@@ -81,7 +84,7 @@ class FusionWeights:
 
 DEFAULT_WEIGHTS: Final = FusionWeights()
 # Static embeddings know less, so keywords count more.
-STATIC_WEIGHTS: Final = FusionWeights(lexical_base=-0.1, query_length=0.2, dense_confidence=0.4)
+STATIC_WEIGHTS: Final = FusionWeights(lexical_base=-0.1, query_length=0.2, dense_confidence=0.4, whole_first=0.4)
 
 
 class SegmentScores:
@@ -200,8 +203,8 @@ def _rate_servers(scores: dict[int, float], servers: dict[int, str]) -> dict[str
 def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) -> list[int]:
     """Return the slots that most probably serve all segments, in the order in which they are chosen.
 
-    The best tool for the whole query comes first, or one that is nearly as likely: the query may be a single
-    request after all, or one tool may serve all of it. Each further slot is the one that adds most to the expected number of segments
+    The best tool for the whole query comes first, or one that is nearly as likely: one tool may serve all
+    of it. Each further slot is the one that adds most to the expected number of segments
     served (xQuAD). The best tool for every segment comes before the third one for any segment.
     """
     open_shares = [weights.whole_share, *([1.0] * (len(candidates) - 1))]
@@ -212,6 +215,7 @@ def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) ->
     missing = [max(part, key=part.__getitem__) for part in candidates[1:]]
     least = max(candidates[0].values()) * _NEARLY_AS_LIKELY
     allowed = [slot for slot, likely in candidates[0].items() if likely > least]
+    allowed = [slot for slot in allowed if candidates[served_best[slot]].get(slot, 0.0) >= weights.whole_first] or slots
     chosen: list[int] = []
     while allowed and len(chosen) < _MAX_CHOSEN:
         gains = [
