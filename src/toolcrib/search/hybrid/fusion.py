@@ -56,8 +56,7 @@ class FusionWeights:
             the other segments say: "bind it to api.example.com" is about a script.
         whole_share: The weight of the whole query, relative to a segment, in the choice of the best
             tools for all segments.
-        whole_first: The best tool for the whole query comes first if it serves one segment with at least
-            this probability.
+        whole_first: The best tool for the whole query comes first if it serves a segment this probably.
         server_bonus: Added to the score of a tool for a segment, if its server has one of the best tools
             for another segment.
     """
