@@ -2,9 +2,11 @@
 
     python -m benchmarks.scanner
 
-The corpus (`tests/safety/corpus`) is our own. Every second line was used to tune the patterns; the others are
-reported. The real tools are those of the catalog in `TOOLCRIB_DATA`, if it exists; each server sees the tool
-names of all other servers. `--list` prints what was missed and what was a false alarm in the half for tuning.
+The corpus (`tests/safety/corpus`) is our own. Each author wrote without knowledge of the others' texts. The
+detector was trained on three of them; the thresholds were chosen with the fourth; the independent one was
+only measured. The real tools are those of the catalog in `TOOLCRIB_DATA`, if it exists: half of the servers
+took part in the training. Each server sees the tool names of all other servers. `--list` prints the false
+alarms, and `--patterns` leaves the detector out.
 """
 
 from __future__ import annotations
@@ -12,43 +14,37 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import Counter
+from hashlib import md5
 from pathlib import Path
 from typing import Any
 
-from tests.safety.scanner_corpus import OTHER_NAMES, CorpusEntry, load_corpus
+from tests.safety.scanner_corpus import AUTHORS, INDEPENDENT, OTHER_NAMES, load_author
 from toolcrib.safety.scan import scan_definition
+
+_DETECTOR_MESSAGE = "reads like instructions"
 
 
 def is_flagged(definition: dict[str, Any], other_names: frozenset[str] = OTHER_NAMES) -> bool:
     """Return whether a definition has a finding of high severity."""
-    return any(finding.severity == "high" for finding in scan_definition(definition, other_names))
+    findings = (finding for finding in scan_definition(definition, other_names) if finding.severity == "high")
+    return any(not (_DETECTOR_MESSAGE in one.message and "--patterns" in sys.argv) for one in findings)
 
 
 def print_share(label: str, hits: int, total: int) -> None:
     """Print a share of the definitions."""
-    print(f"{label:<44} {hits:>5} of {total:>5}  {hits / total:7.2%}" if total else f"{label:<44} no data")
+    print(f"{label:<44} {hits:>5} of {total:>5}  {hits / total:7.2%}", flush=True)
 
 
-def print_corpus(name: str, label: str, *, lists: bool, expected: bool) -> None:
-    """Print the share of flagged definitions of a file, for each half."""
-    corpus = load_corpus(name)
-    for half, is_tuning in (("tuning half", True), ("reported half", False)):
-        entries = [entry for entry in corpus if entry.is_tuning is is_tuning]
-        flagged = [entry for entry in entries if is_flagged(entry.definition)]
-        print_share(f"{label}, {half}", len(flagged), len(entries))
-        if lists and is_tuning:
-            _print_wrong([entry for entry in entries if (entry in flagged) is not expected])
-
-
-def print_attacks(name: str, label: str) -> None:
-    """Print the share of the attacks of a file that are found."""
-    entries = load_corpus(name)
-    print_share(label, sum(is_flagged(entry.definition) for entry in entries), len(entries))
-
-
-def _print_wrong(entries: list[CorpusEntry]) -> None:
-    for entry in entries:
-        print(f"    {entry.kind}: {entry.text}")
+def print_author(author: str) -> None:
+    """Print the share of an author's definitions that are flagged."""
+    hits: Counter[bool] = Counter()
+    totals: Counter[bool] = Counter()
+    for _, definition, is_poisoned in load_author(author):
+        totals[is_poisoned] += 1
+        hits[is_poisoned] += is_flagged(definition)
+    print_share(f"{author}: poisoned, found", hits[True], totals[True])
+    print_share(f"{author}: benign, false alarms", hits[False], totals[False])
 
 
 def print_real_tools(path: Path) -> None:
@@ -63,22 +59,26 @@ def print_real_tools(path: Path) -> None:
     }
     flagged = [tool for tool in tools if is_flagged(_definition(tool), others[str(tool.get("server", ""))])]
     print_share(f"real tools of {len(names)} servers, false alarms", len(flagged), len(tools))
-    for tool in flagged:
-        print(f"    {tool.get('id', tool['name'])}")
+    unused = [tool for tool in tools if _is_unused(tool)]
+    print_share("  of servers without part in the training", sum(map(_is_unused, flagged)), len(unused))
+    if "--list" in sys.argv:
+        for tool in flagged:
+            print(f"    {tool.get('id', tool['name'])}")
+
+
+def _is_unused(tool: dict[str, Any]) -> bool:
+    """Return whether the server of a tool took no part in the training, as in `training.detector`."""
+    return md5(tool["server"].encode()).digest()[0] % 2 == 1
 
 
 def _definition(tool: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in tool.items() if key not in ("id", "server")}
+    return {key: value for key, value in tool.items() if key not in ("id", "server", "package")}
 
 
 def main() -> None:
     """Print all figures."""
-    lists = "--list" in sys.argv
-    print_corpus("poisoned", "poisoned definitions found", lists=lists, expected=True)
-    print_corpus("benign", "benign definitions, false alarms", lists=lists, expected=False)
-    print_attacks("unseen", "attacks in words of their own, found")
-    print_attacks("styles", "attacks in 14 styles, found")
-    print_attacks("held_back_styles", "attacks in 8 styles, held back, found")
+    for author in (*AUTHORS, INDEPENDENT):
+        print_author(author)
     data = Path(os.environ.get("TOOLCRIB_DATA") or Path(__file__).parents[2] / "shared" / "data")
     catalog = data / "mcp_catalog" / "tools.jsonl"
     if catalog.is_file():

@@ -67,6 +67,10 @@ class Encoder(nn.Module):
         """Return the vectors of all tokens after some layers, padded to the longest text."""
         return self._run_layers(texts, _mark_tokens(texts), list(self.layers)[:layers])
 
+    def run_layers(self, texts: Sequence[Sequence[int]]) -> Tensor:
+        """Return the vectors of all tokens after all layers, padded to the longest text."""
+        return self._run_layers(texts, _mark_tokens(texts), list(self.layers))
+
     def _run_layers(self, texts: Sequence[Sequence[int]], present: Tensor, layers: Sequence[nn.Module]) -> Tensor:
         length = present.shape[1]
         ids = torch.tensor([[*text, *[0] * (length - len(text))] for text in texts])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -21,6 +22,46 @@ class CorpusEntry(NamedTuple):
     text: str
     definition: dict[str, Any]
     is_tuning: bool
+
+
+# Each author wrote without knowledge of the others' texts. Nothing was trained on those of `independent`.
+AUTHORS: Final = ("house", "first", "second", "third")
+INDEPENDENT: Final = "independent"
+_HOUSE_FILES: Final = {
+    **dict.fromkeys(("poisoned", "later", "styles", "held_back_styles", "unseen"), True),
+    "benign": False,
+}
+
+
+class LabelledDefinition(NamedTuple):
+    """A definition by one author."""
+
+    name: str
+    definition: dict[str, Any]
+    is_poisoned: bool
+
+
+def load_author(author: str) -> list[LabelledDefinition]:
+    """Return all definitions by an author."""
+    if author == "house":
+        return [
+            LabelledDefinition(entry.definition["name"], entry.definition, is_poisoned)
+            for file, is_poisoned in _HOUSE_FILES.items()
+            for entry in load_corpus(file)
+        ]
+    rows = [json.loads(line) for line in (_FOLDER / f"{author}.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        LabelledDefinition(
+            row["name"],
+            {
+                "name": row["name"],
+                "description": row["description"],
+                **({"inputSchema": row["input_schema"]} if "input_schema" in row else {}),
+            },
+            row["label"] == "poisoned",
+        )
+        for row in rows
+    ]
 
 
 def load_corpus(name: str) -> list[CorpusEntry]:

@@ -243,7 +243,7 @@ class DefaultEncoder:
     @cached_property
     def version(self) -> str:
         """A hash of the weights and glossaries. Stored vectors are valid for one version."""
-        parts = [_read_checksums("encoder.npz"), _read_checksums("questions.npz")]
+        parts = [read_checksums("encoder.npz"), read_checksums("questions.npz")]
         return hashlib.blake2b(" ".join([*parts, glossary_checksum()]).encode(), digest_size=8).hexdigest()
 
     @property
@@ -262,24 +262,25 @@ class DefaultEncoder:
 
     @cached_property
     def _tool_encoder(self) -> TransformerEncoder:
-        return build_encoder(self._tokenizer, self._tool_weights)
+        return build_encoder(self._tokenizer, self.tool_weights)
 
     @cached_property
     def _query_encoder(self) -> TransformerEncoder:
         """Half of the layers, distilled from the tool encoder: queries must be fast."""
-        return build_encoder(self._tokenizer, {**self._tool_weights, **_load_weights("questions.npz")})
+        return build_encoder(self._tokenizer, {**self.tool_weights, **load_weights("questions.npz")})
 
     @cached_property
-    def _tool_weights(self) -> dict[str, NDArray[Any]]:
-        return _load_weights("encoder.npz")
+    def tool_weights(self) -> dict[str, NDArray[Any]]:
+        """The weights of the tool encoder."""
+        return load_weights("encoder.npz")
 
     @cached_property
     def _service_probe(self) -> ServiceNameProbe:
-        return ServiceNameProbe(**_load_weights("service.npz"))
+        return ServiceNameProbe(**load_weights("service.npz"))
 
     @cached_property
     def _static_encoder(self) -> StaticEncoder:
-        return StaticEncoder(self._tokenizer, _load_weights("sketcher.npz"))
+        return StaticEncoder(self._tokenizer, load_weights("sketcher.npz"))
 
 
 class UncachedEncoder:
@@ -316,12 +317,14 @@ def _mean_probability(logits: Array) -> float:
     return 1 / (1 + math.exp(-float(logits.mean()))) if len(logits) else 0.0
 
 
-def _read_checksums(name: str) -> str:
+def read_checksums(name: str) -> str:
+    """Return the checksums of the arrays of a shipped file."""
     with (_DATA / name).open("rb") as file, ZipFile(file) as archive:
         return " ".join(f"{entry.filename} {entry.CRC}" for entry in archive.infolist())
 
 
-def _load_weights(name: str) -> dict[str, NDArray[Any]]:
+def load_weights(name: str) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a shipped file by name."""
     with (_DATA / name).open("rb") as file:
         return load_arrays(file)
 

@@ -150,9 +150,20 @@ class TransformerEncoder:
             logits |= zip(rows, probe(halfway), strict=True)
         return vectors, [logits[row] for row in range(len(texts))]
 
+    def encode_tokens(self, ids: Sequence[Sequence[int]]) -> list[Array]:
+        """Return the vectors of each text's tokens, given their ids."""
+        vectors = {
+            row: text
+            for rows, _, tokens in self._run_layers_on_ids(ids)
+            for row, text in zip(rows, tokens, strict=True)
+        }
+        return [vectors[row] for row in range(len(ids))]
+
     def _run_layers(self, texts: Sequence[str]) -> Iterator[tuple[list[int], Array, Array]]:
         """Yield the rows of equally long texts with their halfway and final token vectors."""
-        ids = [self._tokenizer.encode(text, MAX_TOKENS) for text in texts]
+        return self._run_layers_on_ids([self._tokenizer.encode(text, MAX_TOKENS) for text in texts])
+
+    def _run_layers_on_ids(self, ids: Sequence[Sequence[int]]) -> Iterator[tuple[list[int], Array, Array]]:
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
         for start in range(0, len(order), BATCH_TEXTS):
             by_length = groupby(order[start : start + BATCH_TEXTS], key=lambda row: len(ids[row]))
@@ -172,6 +183,20 @@ class TransformerEncoder:
             mean = mean @ self._project
         mean /= np.linalg.norm(mean, axis=1, keepdims=True)
         return mean
+
+
+def apply_adapters(weights: Mapping[str, Any], adapters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return weights of the first layers with low-rank changes of their matrices, and other norms.
+
+    The changed matrices are floats. Their scale is 1.
+    """
+    changed: dict[str, Any] = {**weights, **adapters}
+    for number in range(int(adapters["layers"])):
+        for part in (f"{number}.{part}" for part in LINEAR_PARTS):
+            down, up = (adapters[f"{part}.{side}"].astype(np.float32) for side in ("down", "up"))
+            changed[part] = weights[part] * weights[f"{part}.scale"] + down @ up
+            changed[f"{part}.scale"] = np.float32(1)
+    return changed
 
 
 def halfway_layer(layers: int) -> int:

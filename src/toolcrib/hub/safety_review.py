@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, Self
 from toolcrib import __version__
 from toolcrib.config.settings import SafetyConfig
 from toolcrib.hub.directory import ToolDefinition
+from toolcrib.safety.detector import compute_detector_version
 from toolcrib.safety.hidden_text import SafetyFinding
 from toolcrib.safety.pinning import Pin, PinVerdict, compare_with_pins, compute_fingerprint, update_pins
 from toolcrib.safety.scan import list_mentions, scan_definition
@@ -156,7 +157,7 @@ class ScanRecord:
     def encode(self) -> str:
         """Return the record as JSON."""
         fields = {
-            "version": __version__,
+            "version": _scanner_version(),
             "fingerprints": dict(self.fingerprints),
             "findings": {
                 name: [[one.category, one.location, one.message, one.severity] for one in found]
@@ -170,11 +171,15 @@ class ScanRecord:
     def decode(cls, text: str) -> Self | None:
         """Return a stored record; None if there is none, or if another version of the scanner made it."""
         fields: dict[str, Any] = json.loads(text) if text else {}
-        if fields.get("version") != __version__:
+        if fields.get("version") != _scanner_version():
             return None
         findings = {name: tuple(SafetyFinding(*one) for one in found) for name, found in fields["findings"].items()}
         mentions = {name: frozenset(words) for name, words in fields["mentions"].items()}
         return cls(fields["fingerprints"], findings, mentions)
+
+
+def _scanner_version() -> str:
+    return f"{__version__} {compute_detector_version()}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,9 @@ from functools import cache
 from typing import Final
 
 from toolcrib.safety.hidden_text import FindingCategory, SafetyFinding, Severity, escape_invisible, strip_hidden_text
-from toolcrib.safety.manipulation import STRONG_SIGNS, WEAK_SIGNS
 
 _QUOTE_CHARS: Final = 100
+_QUOTES: Final = "\"'“‘«„「"
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +177,35 @@ _PHRASES: Final = (
     ),
     _build_phrase(
         "order",
+        "high",
+        "gives orders in another language",
+        "istruzioni;instru;anweisung;benutzer;nutzer;usuario;usuário;utilisateur;gebruiker;instructies;instrukcj;пользовател;"
+        "инструкц;用户;指令;指示;지시;사용자;ユーザー;utente;użytkownik",
+        r"\b(?:dimentica|ignora) (?:\w+ )?(?:le )?istruzioni|\bnegeer (?:alle )?(?:eerdere|vorige) instructies"
+        r"|\b(?:zignoruj|ignoruj) (?:wszystkie )?(?:poprzednie|wcześniejsze) instrukcj"
+        r"|\bignorier\w* (?:sie )?(?:alle )?(?:vorherigen|bisherigen|früheren|obigen) anweisung"
+        r"|\b(?:erzähl|sag|verrat|teil)\w* (?:dem|der) (?:be)?nutzer\w* nichts"
+        r"|\bno (?:le )?(?:digas|cuentes|informes|menciones) (?:\w+ ){0,3}?al usuario"
+        r"|\bnão (?:conte|diga|informe|mencione) (?:\w+ ){0,3}?ao usuário"
+        r"|\bne (?:dis|dites|révèle|mentionne)\w* (?:\w+ ){0,2}?(?:rien )?à l'utilisateur"
+        r"|\bnon (?:dire|informare|menzionare) (?:\w+ ){0,3}?all'utente"
+        r"|\bvertel de gebruiker niets|\bniet aan de gebruiker"
+        r"|не (?:сообщай|говори|рассказывай)\w* (?:\w+ )?пользовател|игнорируй\w* (?:все )?(?:предыдущие|прежние) инструкц"
+        r"|(?:不要|别|勿)(?:告诉|通知|告知|让)用户|(?:忽略|无视)(?:之前|以上|先前|所有)|(?:これまで|以前|上記)の(?:指示|命令)"
+        r"|ユーザーに(?:知らせ|言わ|伝え)ないで|이전 지시를 (?:모두 )?무시|사용자에게 알리지",
+    ),
+    _build_phrase(
+        "order",
+        "high",
+        "tells the model to deceive the user or to ignore its rules",
+        "pretext;even if the user;this overrides;exfiltrat;do not mention;contents;history for;hidden instruction",
+        r"\bunder the pretext\b|\beven if the user asks for (?:it|them)\b|\bthis overrides\b[^.]{0,60}(?:polic|rule|instruction)",
+        # Names of parameters.
+        r"^exfiltrate |^(?:\w+ ){0,3}(?:(?:system prompt|conversation|chat) contents?$|(?:full|entire|whole) (?:conversation|chat) history for\b|"
+        r"plain ?text do not mention|hidden instructions? for)",
+    ),
+    _build_phrase(
+        "order",
         "low",
         "asks to be called before or instead of other tools",
         "first;before;prior to;instead of & use this;call this;invoke this;run this;execute this;use it;"
@@ -209,11 +238,6 @@ _PHRASES: Final = (
     ),
 )
 
-# How many different weak signs are a finding.
-MIN_WEAK_SIGNS: Final = 2
-_STRONG_PHRASES: Final = tuple(_build_phrase("order", "high", *sign) for sign in STRONG_SIGNS)
-_WEAK_PHRASES: Final = tuple(_build_phrase("order", "high", *sign) for sign in WEAK_SIGNS)
-
 _TAG: Final = re.compile(r"</?[a-z]{1,10}>|<!--|-->")
 _SPACED_LETTERS: Final = re.compile(r"\b[^\W\d_](?: {1,3}[^\W\d_]){5,200}\b")
 _LETTER_GAP: Final = re.compile(r"(?<! ) (?! )")
@@ -239,16 +263,14 @@ def find_instructions(text: str) -> Iterable[SafetyFinding]:
 
 
 def _find_in_variants(text: str) -> Iterator[SafetyFinding]:
-    normalized = _normalize(text)
+    normalized = normalize_text(text)
     lower = normalized.replace("\n", " ").lower()
     yield from _find_phrases(normalized, lower)
-    yield from _find_manipulation(lower)
     if (revealed := _reveal_words(lower)) != lower:
         yield from _find_phrases(revealed, revealed)
-        yield from _find_manipulation(revealed)
-    if not text.isascii() and (original := _strip_disguise(text).lower()) != lower:
+    if not text.isascii() and (original := _strip_disguise(text)) != normalized:
         # Words of other alphabets, whose letters were replaced by those that look alike.
-        yield from _find_manipulation(original)
+        yield from _find_phrases(original, original.lower())
 
 
 def _find_phrases(normalized: str, lower: str) -> Iterator[SafetyFinding]:
@@ -259,23 +281,9 @@ def _find_phrases(normalized: str, lower: str) -> Iterator[SafetyFinding]:
         if match:
             quote = escape_invisible(match[0].strip(), _QUOTE_CHARS)
             message = f"{phrase.description}: “{quote}”"
-            yield SafetyFinding(phrase.category, "", message, phrase.severity)
-
-
-def _find_manipulation(lower: str) -> Iterator[SafetyFinding]:
-    """Yield a finding for the first strong sign of manipulation, or else for two weak ones."""
-    for phrase in _STRONG_PHRASES:
-        if _has_required_substrings(lower, phrase) and (match := _compile_pattern(phrase.pattern).search(lower)):
-            quote = escape_invisible(match[0].strip(), _QUOTE_CHARS)
-            yield SafetyFinding("order", "", f"{phrase.description}: “{quote}”", "high")
-            return
-    quotes: list[str] = []
-    for phrase in _WEAK_PHRASES:
-        if _has_required_substrings(lower, phrase) and (match := _compile_pattern(phrase.pattern).search(lower)):
-            quotes.append(escape_invisible(match[0].strip(), _QUOTE_CHARS))
-            if len(quotes) == MIN_WEAK_SIGNS:
-                yield SafetyFinding("order", "", f"several signs of manipulation: “{'”, “'.join(quotes)}”", "high")
-                return
+            # A quoted phrase is often an example, as in the description of a filter.
+            is_quoted = match.start() > 0 and normalized[match.start() - 1] in _QUOTES
+            yield SafetyFinding(phrase.category, "", message, "low" if is_quoted else phrase.severity)
 
 
 def _reveal_words(text: str) -> str:
@@ -315,7 +323,7 @@ def _strip_disguise(text: str) -> str:
     return _SPACED_LETTERS.sub(lambda match: _LETTER_GAP.sub("", match[0]), text)
 
 
-def _normalize(text: str) -> str:
+def normalize_text(text: str) -> str:
     """Return a text without the characters that attackers insert to evade a pattern."""
     text = _strip_disguise(text)
     if not text.isascii():

@@ -14,16 +14,22 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
 
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.safety.detector import MAX_PASSAGES, NamedText, Passage, load_detector, split_passages
 from toolcrib.safety.hidden_text import SafetyFinding, Severity, escape_invisible, find_hidden_text
-from toolcrib.safety.injection import find_instructions, find_lookalikes
+from toolcrib.safety.injection import find_instructions, find_lookalikes, normalize_text
 
 MAX_TEXTS: Final = 20_000
 MAX_CHARS: Final = 1_000_000
 MAX_FINDINGS: Final = 50
 _LOCATION_CHARS: Final = 120
 _QUOTE_CHARS: Final = 100
+_SENTENCE_CHARS: Final = 300
 _MAX_CACHED_CHARS: Final = 200
 _MIN_INSTRUCTION_CHARS: Final = 10
+# A name of fewer words, such as `readOnlyHint`, is no instruction.
+_MIN_NAME_PARTS: Final = 4
+_NAME_PART: Final = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|[^\x00-\x7f]")
 
 # The path to a text as a linked list: the path of its container, then the last key or index.
 TextPath = tuple["TextPath", object] | tuple[()]
@@ -66,6 +72,7 @@ def scan_definition(tool: Mapping[str, Any], other_names: Collection[str] = froz
     findings: dict[SafetyFinding, None] = {}
     references: dict[str, SafetyFinding] = {}
     own_words: set[str] = set()
+    unsuspected: list[tuple[TextPath, str]] = []
     chars = 0
     for count, (path, text) in enumerate(_iterate_texts(tool)):
         chars += len(text)
@@ -74,14 +81,18 @@ def scan_definition(tool: Mapping[str, Any], other_names: Collection[str] = froz
             findings[SafetyFinding("size", _format_path(path), message, "high")] = None
             break
         scan = _scan_text_cached if len(text) <= _MAX_CACHED_CHARS else _scan_text
-        for finding in scan(text):
+        found = scan(text)
+        for finding in found:
             findings[replace(finding, location=_format_path(path))] = None
+        if not any(finding.severity == "high" for finding in found):
+            unsuspected.append((path, text))
         if " " not in text:
             # Parameter names and enum values are the tool's own words, not references.
             own_words.add(text)
         elif other_names:
             for name, finding in _find_references(path, text, other_names):
                 references.setdefault(name, finding)
+    findings.update(dict.fromkeys(_find_orders(str(tool.get("name", "")), unsuspected)))
     for name, finding in references.items():
         if name not in own_words:
             findings[finding] = None
@@ -115,6 +126,46 @@ def _scan_text(text: str) -> tuple[SafetyFinding, ...]:
 
 # Most texts of a schema are keywords such as `properties`, which repeat in every definition.
 _scan_text_cached = lru_cache(maxsize=8192)(_scan_text)
+
+
+def split_definition(tool: Mapping[str, Any], tokenizer: WordPieceTokenizer) -> list[Passage]:
+    """Return the passages of a definition that the detector reads."""
+    return _split_texts(str(tool.get("name", "")), list(_iterate_texts(tool)), tokenizer)
+
+
+def _split_texts(name: str, texts: list[tuple[TextPath, str]], tokenizer: WordPieceTokenizer) -> list[Passage]:
+    named = (
+        NamedText(number, _find_parameter(path), normalize_text(text))
+        for number, (path, text) in enumerate(texts)
+        if len(text) >= _MIN_INSTRUCTION_CHARS and (" " in text or _NAME_PART.subn("", text)[1] >= _MIN_NAME_PARTS)
+    )
+    return split_passages(tokenizer, name, named)
+
+
+def _find_orders(name: str, texts: list[tuple[TextPath, str]]) -> Iterator[SafetyFinding]:
+    """Yield a finding for each sentence that reads like an instruction to the model."""
+    detector = load_detector()
+    passages = _split_texts(name, texts, detector.tokenizer)
+    if len(passages) > MAX_PASSAGES:
+        location = _format_path(texts[passages[MAX_PASSAGES].sentences[0].number][0])
+        yield SafetyFinding("size", location, "the definition is too large; the rest was not read in full", "high")
+    for suspect in detector.find_suspects(passages[:MAX_PASSAGES]):
+        location = _format_path(texts[suspect.number][0])
+        message = "reads like instructions to the model that the user did not ask for"
+        quote = escape_invisible(suspect.text, _SENTENCE_CHARS)
+        severity: Severity = "high" if suspect.is_certain else "low"
+        yield SafetyFinding("order", location, f"{message}: “{quote}”", severity)
+
+
+def _find_parameter(path: TextPath) -> str:
+    """Return the name of the parameter that a text belongs to."""
+    steps: list[object] = []
+    while path:
+        path, step = path
+        if step == "properties" and steps:
+            return str(steps[-1])
+        steps.append(step)
+    return ""
 
 
 def _find_references(path: TextPath, text: str, other_names: Collection[str]) -> Iterator[tuple[str, SafetyFinding]]:
