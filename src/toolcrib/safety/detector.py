@@ -27,7 +27,6 @@ _MAX_SENTENCE_CHARS: Final = 400
 _MAX_NAME_TOKENS: Final = 8
 _MIN_WORDS: Final = 3
 _MIN_FOREIGN_CHARS: Final = 8
-_MIN_REST_TOKENS: Final = 3
 
 # A line that starts with a lower-case letter continues the line before.
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?;])[\"”')\]]*\s+|\s*\n\s*(?![a-z\s])|(?<=[。！？])")
@@ -134,11 +133,11 @@ class OrderDetector:
 def split_passages(tokenizer: WordPieceTokenizer, name: str, texts: Iterable[NamedText]) -> list[Passage]:
     """Return the passages of a definition, each after the names of the tool and the parameter."""
     first, last = tokenizer.encode("", 2)
-    tool = tokenizer.encode_without_special_tokens(_split_name(name), _MAX_NAME_TOKENS)
+    tool = tokenizer.encode_without_special_tokens(_WORD_BREAKS.sub(" ", name), _MAX_NAME_TOKENS)
     passages: list[Passage] = []
     seen: set[str] = set()
     for number, parameter, text in texts:
-        own = tokenizer.encode_without_special_tokens(_split_name(parameter), _MAX_NAME_TOKENS)
+        own = tokenizer.encode_without_special_tokens(_WORD_BREAKS.sub(" ", parameter), _MAX_NAME_TOKENS)
         head = [first, *tool, *own, *tokenizer.encode_without_special_tokens(":", 1)]
         ids, sentences = list(head), list[PassageSentence]()
         for sentence in _split_sentences(text):
@@ -180,10 +179,4 @@ def _split_sentences(text: str) -> Iterator[str]:
 def _split_tokens(tokenizer: WordPieceTokenizer, sentence: str) -> Iterator[list[int]]:
     ids = tokenizer.encode_without_special_tokens(translate_to_english(sentence), _MAX_SENTENCE_CHARS)
     for start in range(0, len(ids), MAX_SENTENCE_TOKENS):
-        part = ids[start : start + MAX_SENTENCE_TOKENS]
-        if not start or len(part) >= _MIN_REST_TOKENS:
-            yield part
-
-
-def _split_name(name: str) -> str:
-    return _WORD_BREAKS.sub(" ", name)
+        yield ids[start : start + MAX_SENTENCE_TOKENS]

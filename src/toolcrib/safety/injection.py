@@ -83,14 +83,9 @@ _PHRASES: Final = (
         r"(?:before|above|previously|earlier|told)\b",
         r"\b(?:instructions?|rules?|guidelines?) (?:\w+ ){0,4}?"
         r"(?:no longer apply|are (?:now )?(?:void|obsolete|superseded))",
-        r"忽略(?:之前|以上|先前|前面|上述|所有)(?:的|所有)*(?:指令|指示|提示|规则|说明)",
-        r"(?:以前|上記|これまで)の(?:すべての)?(?:指示|命令)を無視",
         r"\bignora (?:todas )?(?:las |le |as )?(?:instrucciones|istruzioni|instruções) "
         r"(?:anteriores|previas|precedenti)",
         r"\bignore[zr]? (?:toutes )?les (?:instructions|consignes) (?:précédentes|antérieures)",
-        r"\bignorier\w* (?:sie )?(?:alle )?(?:bisherigen|vorherigen|vorigen|obigen) "
-        r"(?:anweisung|instruktion|regel)",
-        r"\bигнорируй\w* (?:все )?(?:предыдущие|прежние) (?:инструкции|указания)",
     ),
     _build_phrase(
         "order",
@@ -108,9 +103,6 @@ _PHRASES: Final = (
         r"(?:knowledge|knowing|noticing|being aware|awareness)",
         r"\b(?:hide|conceal|keep) (?:this|it|that|these|them)(?: \w+){0,3}? "
         rf"(?:from|secret from|hidden from) (?:the |your )?{_USER}s?\b",
-        r"(?:不要|不得|切勿|请勿)(?:告诉|告知|通知|提醒|透露给)用户",
-        r"\bno (?:le )?(?:digas|informes|menciones) (?:\w+ ){0,3}?al usuario",
-        r"\bsag\w* (?:\w+ ){0,3}?(?:dem|der) (?:nutzer|benutzer)\w* nichts",
     ),
     _build_phrase(
         "order",
@@ -191,7 +183,7 @@ _PHRASES: Final = (
         r"|\bnon (?:dire|informare|menzionare) (?:\w+ ){0,3}?all'utente"
         r"|\bvertel de gebruiker niets|\bniet aan de gebruiker"
         r"|не (?:сообщай|говори|рассказывай)\w* (?:\w+ )?пользовател|игнорируй\w* (?:все )?(?:предыдущие|прежние) инструкц"
-        r"|(?:不要|别|勿)(?:告诉|通知|告知|让)用户|(?:忽略|无视)(?:之前|以上|先前|所有)|(?:これまで|以前|上記)の(?:指示|命令)"
+        r"|(?:不要|不得|别|勿)(?:告诉|通知|告知|提醒|透露给|让)用户|(?:忽略|无视)(?:之前|以上|先前|前面|上述|所有)|(?:これまで|以前|上記)の(?:指示|命令)"
         r"|ユーザーに(?:知らせ|言わ|伝え)ないで|이전 지시를 (?:모두 )?무시|사용자에게 알리지",
     ),
     _build_phrase(
