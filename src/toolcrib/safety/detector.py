@@ -60,14 +60,6 @@ class Passage(NamedTuple):
     sentences: tuple[PassageSentence, ...]
 
 
-class SuspectSentence(NamedTuple):
-    """A sentence that reads like an instruction to the model."""
-
-    number: int
-    text: str
-    is_certain: bool
-
-
 class SentenceScorer:
     """Scores the sentences of passages: some layers of the tool encoder with adapters, then a classifier."""
 
@@ -105,8 +97,8 @@ class OrderDetector:
         self._low = float(weights["low"])
         self._cache: dict[tuple[int, ...], Array] = {}
 
-    def find_suspects(self, passages: Sequence[Passage]) -> Iterator[SuspectSentence]:
-        """Yield the most suspicious sentence of each passage with a high score.
+    def find_suspects(self, passages: Sequence[Passage]) -> Iterator[tuple[PassageSentence, bool]]:
+        """Yield the most suspicious sentence of each passage with a high score, and whether it is certain.
 
         The layers mix the sentences of a passage, so the filter decides which of them it is.
         """
@@ -115,8 +107,7 @@ class OrderDetector:
         scored = self._score_cached([passage for passage, _ in candidates])
         for (passage, word_scores), scores in zip(candidates, scored, strict=True):
             if scores.max() >= self._low:
-                sentence = passage.sentences[int(word_scores.argmax())]
-                yield SuspectSentence(sentence.number, sentence.text, bool(scores.max() >= self._scorer.threshold))
+                yield passage.sentences[int(word_scores.argmax())], bool(scores.max() >= self._scorer.threshold)
 
     def _score_cached(self, passages: Sequence[Passage]) -> list[Array]:
         # Another thread may replace the cache; this reference stays valid.

@@ -149,12 +149,11 @@ def _find_orders(name: str, texts: list[tuple[TextPath, str]]) -> Iterator[Safet
     if len(passages) > MAX_PASSAGES:
         location = _format_path(texts[passages[MAX_PASSAGES].sentences[0].number][0])
         yield SafetyFinding("size", location, "the definition is too large; the rest was not read in full", "high")
-    for suspect in detector.find_suspects(passages[:MAX_PASSAGES]):
+    for suspect, is_certain in detector.find_suspects(passages[:MAX_PASSAGES]):
         location = _format_path(texts[suspect.number][0])
-        message = "reads like instructions to the model that the user did not ask for"
         quote = escape_invisible(suspect.text, _SENTENCE_CHARS)
-        severity: Severity = "high" if suspect.is_certain else "low"
-        yield SafetyFinding("order", location, f"{message}: “{quote}”", severity)
+        message = f"reads like instructions to the model that the user did not ask for: “{quote}”"
+        yield SafetyFinding("order", location, message, "high" if is_certain else "low")
 
 
 def _find_parameter(path: TextPath) -> str:
