@@ -14,7 +14,7 @@ import pytest
 from tests.house.reading import Figures, measure
 
 ROOT = Path(__file__).parents[2]
-MAX_LINES = 62_300
+MAX_LINES = 62_320
 MAX_MODULES = 390
 MAX_MODULES_PER_FOLDER = 16
 # House idioms per 10,000 words of docstrings and comments.

@@ -64,16 +64,23 @@ def test_known_definitions_are_not_scanned_again_after_a_restart(filled: Path, s
         assert found["mail___send"]
         assert found["mail___fetch_mail"] == []
         assert "fetch_mail" in str(found["files___read"])
-        # Only a tool that names one of another server is scanned again, for these references.
-        assert scanned == ["read"]
+        assert scanned == []
         hub.update_server(MAIL, build_manifest(MAIL, [HOSTILE, HARMLESS, {**HARMLESS, "name": "new"}], {}))
-        assert scanned == ["read", "new"]
+        assert scanned == ["new"]
 
 
-def test_scan_of_another_version_is_not_used(filled: Path, scanned: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scan_of_another_version_is_used_until_the_server_lists_its_tools(
+    filled: Path, scanned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(safety_review, "__version__", "another")
-    with closing(open_files(filled)):
-        assert set(scanned) == {"send", "fetch_mail", "read"}
+    with closing(open_files(filled)) as hub:
+        assert scanned == []
+        assert list_findings(hub)["mail___send"]
+        hub.update_server(MAIL, build_manifest(MAIL, [HOSTILE, HARMLESS], {}))
+        assert scanned == ["send", "fetch_mail"]
+    with closing(open_files(filled)) as hub:
+        hub.update_server(MAIL, build_manifest(MAIL, [HOSTILE, HARMLESS], {}))
+        assert scanned == ["send", "fetch_mail"]
 
 
 def test_scan_of_another_manifest_is_not_used(filled: Path, scanned: list[str]) -> None:

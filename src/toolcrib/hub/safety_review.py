@@ -18,7 +18,7 @@ from toolcrib.hub.directory import ToolDefinition
 from toolcrib.safety.detector import compute_detector_version
 from toolcrib.safety.hidden_text import SafetyFinding
 from toolcrib.safety.pinning import Pin, PinVerdict, compare_with_pins, compute_fingerprint, update_pins
-from toolcrib.safety.scan import list_mentions, scan_definition
+from toolcrib.safety.scan import add_references, list_mentions, scan_definition
 
 EventKind = Literal["quarantined", "changed", "suspicious"]
 
@@ -130,12 +130,15 @@ def _are_similar(name: str, other: str) -> bool:
 class ScanRecord:
     """The fingerprints of a server's definitions, and what a scan found in each, by tool name.
 
-    `mentions` are words that may name tools of other servers. Which ones do is checked each time.
+    `mentions` are words that may name tools of other servers. Which ones do is checked each time. A record
+    that another version of the scanner made is not current; its definitions are scanned again when the
+    server lists them, and not at a start, because that takes about 10 milliseconds for each.
     """
 
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     findings: Mapping[str, tuple[SafetyFinding, ...]] = field(default_factory=dict)
     mentions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    is_current: bool = True
 
     def covers(self, definitions: Iterable[ToolDefinition]) -> bool:
         """Return whether the record has all of these definitions, given that it was made for them."""
@@ -149,7 +152,9 @@ class ScanRecord:
         for definition in definitions:
             name = definition.name
             mentioned = frozenset(word for word in self.mentions.get(name, ()) if word in other_names)
-            findings = scan_definition(definition.raw, mentioned) if mentioned else self.findings.get(name, ())
+            findings = self.findings.get(name, ())
+            if mentioned:
+                findings = add_references(definition.raw, findings, mentioned)
             if findings:
                 found[name] = findings
         return found
@@ -169,13 +174,13 @@ class ScanRecord:
 
     @classmethod
     def decode(cls, text: str) -> Self | None:
-        """Return a stored record; None if there is none, or if another version of the scanner made it."""
-        fields: dict[str, Any] = json.loads(text) if text else {}
-        if fields.get("version") != _scanner_version():
+        """Return a stored record; None if there is none."""
+        if not text:
             return None
+        fields: dict[str, Any] = json.loads(text)
         findings = {name: tuple(SafetyFinding(*one) for one in found) for name, found in fields["findings"].items()}
         mentions = {name: frozenset(words) for name, words in fields["mentions"].items()}
-        return cls(fields["fingerprints"], findings, mentions)
+        return cls(fields["fingerprints"], findings, mentions, fields["version"] == _scanner_version())
 
 
 def _scanner_version() -> str:
@@ -199,14 +204,14 @@ class OtherToolNames:
 
 
 def scan_definitions(definitions: Iterable[ToolDefinition], known: ScanRecord) -> ScanRecord:
-    """Return a record of these definitions; those that `known` has are not scanned again."""
+    """Return a record of these definitions; those that `known` has are not scanned again if it is current."""
     fingerprints: dict[str, str] = {}
     findings: dict[str, tuple[SafetyFinding, ...]] = {}
     mentions: dict[str, frozenset[str]] = {}
     for definition in definitions:
         name = definition.name
         fingerprints[name] = compute_fingerprint(definition.raw)
-        is_known = known.fingerprints.get(name) == fingerprints[name]
+        is_known = known.is_current and known.fingerprints.get(name) == fingerprints[name]
         found = known.findings.get(name, ()) if is_known else scan_definition(definition.raw)
         words = known.mentions.get(name, frozenset()) if is_known else list_mentions(definition.raw)
         if found:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final
@@ -70,34 +70,35 @@ def scan_definition(tool: Mapping[str, Any], other_names: Collection[str] = froz
     may try to change how that tool is used.
     """
     findings: dict[SafetyFinding, None] = {}
-    references: dict[str, SafetyFinding] = {}
-    own_words: set[str] = set()
+    texts, rest = _list_texts(tool)
+    if rest is not None:
+        message = "the definition is too large; the rest was not scanned"
+        findings[SafetyFinding("size", _format_path(rest), message, "high")] = None
     unsuspected: list[tuple[TextPath, str]] = []
-    chars = 0
-    for count, (path, text) in enumerate(_iterate_texts(tool)):
-        chars += len(text)
-        if count >= MAX_TEXTS or chars > MAX_CHARS:
-            message = "the definition is too large; the rest was not scanned"
-            findings[SafetyFinding("size", _format_path(path), message, "high")] = None
-            break
+    for path, text in texts:
         scan = _scan_text_cached if len(text) <= _MAX_CACHED_CHARS else _scan_text
         found = scan(text)
         for finding in found:
             findings[replace(finding, location=_format_path(path))] = None
         if not any(finding.severity == "high" for finding in found):
             unsuspected.append((path, text))
-        if " " not in text:
-            # Parameter names and enum values are the tool's own words, not references.
-            own_words.add(text)
-        elif other_names:
-            for name, finding in _find_references(path, text, other_names):
-                references.setdefault(name, finding)
     findings.update(dict.fromkeys(_find_orders(str(tool.get("name", "")), unsuspected)))
-    for name, finding in references.items():
-        if name not in own_words:
-            findings[finding] = None
-    ordered = sorted(findings, key=lambda finding: finding.severity != "high")
-    return tuple(ordered[:MAX_FINDINGS])
+    return add_references(tool, findings, other_names)
+
+
+def add_references(
+    tool: Mapping[str, Any], findings: Iterable[SafetyFinding], other_names: Collection[str]
+) -> tuple[SafetyFinding, ...]:
+    """Return findings together with the mentions of tools of other servers, high severity first."""
+    references: dict[str, SafetyFinding] = {}
+    texts = _list_texts(tool)[0] if other_names else []
+    for path, text in texts:
+        for name, finding in _find_references(path, text, other_names):
+            references.setdefault(name, finding)
+    # Parameter names and enum values are the tool's own words, not references.
+    own_words = {text for _, text in texts if " " not in text}
+    found = [*findings, *(finding for name, finding in references.items() if name not in own_words)]
+    return tuple(sorted(found, key=lambda finding: finding.severity != "high")[:MAX_FINDINGS])
 
 
 def list_mentions(tool: Mapping[str, Any]) -> frozenset[str]:
@@ -168,8 +169,8 @@ def _find_parameter(path: TextPath) -> str:
 
 
 def _find_references(path: TextPath, text: str, other_names: Collection[str]) -> Iterator[tuple[str, SafetyFinding]]:
-    """Yield the tools of other servers that a text mentions, each with a finding."""
-    if not any(name.rstrip(".-") in other_names for name in _NAME.findall(text)):
+    """Yield the tools of other servers that a text of several words mentions, each with a finding."""
+    if " " not in text or not any(name.rstrip(".-") in other_names for name in _NAME.findall(text)):
         return
     for match in _NAME.finditer(text):
         name = match[0].rstrip(".-")
@@ -183,6 +184,18 @@ def _find_references(path: TextPath, text: str, other_names: Collection[str]) ->
         )
         severity: Severity = "high" if is_instruction else "low"
         yield name, SafetyFinding("reference", _format_path(path), message, severity)
+
+
+def _list_texts(tool: Mapping[str, Any]) -> tuple[list[tuple[TextPath, str]], TextPath | None]:
+    """Return the texts that are scanned, each with its path, and the path of the first one that is not."""
+    texts: list[tuple[TextPath, str]] = []
+    chars = 0
+    for path, text in _iterate_texts(tool):
+        chars += len(text)
+        if len(texts) >= MAX_TEXTS or chars > MAX_CHARS:
+            return texts, path
+        texts.append((path, text))
+    return texts, None
 
 
 def _iterate_texts(tool: Mapping[str, Any]) -> Iterator[tuple[TextPath, str]]:
