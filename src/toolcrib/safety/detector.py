@@ -26,6 +26,8 @@ MAX_SENTENCE_TOKENS: Final = 44
 _MAX_SENTENCE_CHARS: Final = 400
 _MAX_NAME_TOKENS: Final = 8
 _MIN_WORDS: Final = 3
+# A passage of fewer tokens describes the tool and contains nothing else: "Give back the text that it was given."
+_MIN_PASSAGE_TOKENS: Final = 12
 _MIN_FOREIGN_CHARS: Final = 8
 
 # A line that starts with a lower-case letter continues the line before.
@@ -102,6 +104,7 @@ class OrderDetector:
 
         The layers mix the sentences of a passage, so the filter decides which of them it is.
         """
+        passages = [passage for passage in passages if _count_tokens(passage) >= _MIN_PASSAGE_TOKENS]
         filtered = zip(passages, self._filter.score(passages), strict=True)
         candidates = [(passage, scores) for passage, scores in filtered if scores.max() >= self._filter.threshold]
         scored = self._score_cached([passage for passage, _ in candidates])
@@ -165,6 +168,10 @@ def _split_sentences(text: str) -> Iterator[str]:
             is_foreign = not sentence.isascii() and len(sentence) >= _MIN_FOREIGN_CHARS
             if is_foreign or len(_WORD.findall(sentence)) >= _MIN_WORDS:
                 yield sentence
+
+
+def _count_tokens(passage: Passage) -> int:
+    return sum(sentence.tokens.stop - sentence.tokens.start for sentence in passage.sentences)
 
 
 def _split_tokens(tokenizer: WordPieceTokenizer, sentence: str) -> Iterator[list[int]]:
