@@ -11,6 +11,8 @@ from typing import Any, Final
 from psycopg import Connection, Cursor
 
 _NAMED_VALUE: Final = re.compile(r"(?<![:\w]):(\w+)")
+# Statements that add rows only, and those that are marked because no two of their rows have the same key: one
+# PostgreSQL statement must not update a row twice.
 _NEW_ROWS: Final = re.compile(r"INSERT INTO (\w+ \([\w, ]+\)) VALUES \([?, ]+\)")
 _DISTINCT_ROWS: Final = re.compile(r"INSERT INTO (\w+) \(([\w, ]+)\) VALUES \([?, ]+\) /\* distinct \*/ (.+)")
 _SPELLINGS: Final = {
