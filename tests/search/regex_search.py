@@ -7,9 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from toolcrib import Catalog, Tool
-from toolcrib.search.pattern import compile_pattern
 from toolcrib.search.query.parser import ParsedQuery
-from toolcrib.search.regex import RegexIndex, RegexRanker
+from toolcrib.search.regex import RegexIndex, RegexRanker, compile_pattern
 
 
 def frozen_clock() -> float:

@@ -181,7 +181,7 @@ class ClockThatRunsOut:
 
 @pytest.mark.parametrize("pattern", ["a", r"(a)\1?", r"(?=.*b)a", r"\w+b|é", "[ab]{400}"])
 def test_timeout_at_any_clock_reading_returns_no_partial_result(pattern: str) -> None:
-    texts = ["ab", "é a", *map(str, range(3_000)), "b" * 40_000]
+    texts = ["ab", "é a", *map(str, range(50)), "b" * 40_000]
     clock = ClockThatRunsOut(10**9)
     index = index_texts(texts, clock=clock)
     expected = index.rank(ParsedQuery(pattern)).slots.tolist()

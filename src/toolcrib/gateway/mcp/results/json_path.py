@@ -12,7 +12,7 @@ from jsonpath.function_extensions import ExpressionType, FilterFunction
 
 from toolcrib.errors import InvalidQuery
 from toolcrib.gateway.mcp.results.document import join_path
-from toolcrib.search.pattern import Deadline, compile_pattern
+from toolcrib.search.regex import Deadline, compile_pattern
 
 BUDGET_SECONDS: Final = 2.0
 MAX_PATH_CHARS: Final = 500

@@ -14,7 +14,7 @@ from toolcrib.gateway.mcp.results.document import ResultDocument, encode_json, j
 from toolcrib.gateway.mcp.results.json_path import find_by_path
 from toolcrib.gateway.mcp.results.preview import cut_line
 from toolcrib.gateway.mcp.results.shortening import shorten_json
-from toolcrib.search.pattern import Deadline, compile_pattern
+from toolcrib.search.regex import Deadline, compile_pattern
 
 MAX_SEARCH_CHARS: Final = 500
 REGEX_BUDGET_SECONDS: Final = 2.0
