@@ -7,6 +7,7 @@ example requests.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,9 +25,14 @@ MAX_PARTICIPLES = 0.002
 MAX_PARTICIPLES_ELSEWHERE = 0.01
 
 
-@pytest.fixture(scope="module")
+@cache
+def measure_folder(folder: str) -> Figures:
+    return measure(ROOT / folder)
+
+
+@pytest.fixture
 def package() -> Figures:
-    return measure(ROOT / "src" / "toolcrib")
+    return measure_folder("src/toolcrib")
 
 
 def test_package_stays_small(package: Figures) -> None:
@@ -53,13 +59,13 @@ def test_docstrings_say_what_functions_return(package: Figures) -> None:
 
 @pytest.mark.parametrize(("folder", "most"), MAX_IDIOMS.items())
 def test_prose_has_few_house_idioms(folder: str, most: int) -> None:
-    figures = measure(ROOT / folder)
+    figures = measure_folder(folder)
     assert figures.per_10_000_words(figures.idioms) <= most
 
 
 @pytest.mark.parametrize("folder", ["tests", "benchmarks", "training"])
 def test_names_outside_the_package_are_plain_too(folder: str) -> None:
-    figures = measure(ROOT / folder)
+    figures = measure_folder(folder)
     assert figures.shared_class_names == []
     assert len(figures.participles) <= MAX_PARTICIPLES_ELSEWHERE * figures.functions, figures.participles
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from copy import copy
+from functools import cache
 from random import Random
 from typing import Any
 
@@ -52,6 +54,18 @@ def build_tool(number: int, version: int = 0) -> Tool:
 TOOLS = [build_tool(number) for number in range(MIN_STORED_TOOLS + 100)]
 
 
+@cache
+def _store_once() -> ArrayMemory:
+    store = ArrayMemory()
+    LexicalRanker(store=store).fit(Catalog(TOOLS))
+    return store
+
+
+def store_tools() -> ArrayMemory:
+    """Return a store to which the index of all tools was written."""
+    return copy(_store_once())
+
+
 def search_all(catalog: Catalog, store: ArrayMemory | None) -> list[object]:
     engine = SearchEngine(catalog, {"lexical": LexicalRanker(syntax="lenient", store=store)})
     results = [engine.with_reasons(engine.search(query, limit=50)) for query in QUERIES]
@@ -70,8 +84,7 @@ def test_stored_index_is_used_and_equals_a_new_one() -> None:
 @settings(max_examples=15, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(0, 40), st.integers(0, 40), st.integers(0, 40))
 def test_stored_index_of_another_catalog_is_updated(random: Random, removed: int, changed: int, added: int) -> None:
-    store = ArrayMemory()
-    LexicalRanker(store=store).fit(Catalog(TOOLS))
+    store = store_tools()
     numbers = random.sample(range(len(TOOLS)), removed + changed)
     tools: list[Tool | None] = [*TOOLS]
     for number in numbers:
@@ -86,8 +99,7 @@ def test_stored_index_of_another_catalog_is_updated(random: Random, removed: int
 
 
 def test_index_is_built_again_if_the_order_or_many_tools_have_changed() -> None:
-    store = ArrayMemory()
-    LexicalRanker(store=store).fit(Catalog(TOOLS))
+    store = store_tools()
     for writes, tools in enumerate(
         (TOOLS[::-1], [build_tool(number, version=1) for number in range(MIN_STORED_TOOLS)]), start=2
     ):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 from contextlib import closing
@@ -14,8 +16,10 @@ from toolcrib.storage import open_store
 from toolcrib.storage.audit import AuditFilter
 from toolcrib.storage.store import Store
 
-# Acknowledges a round after all its writes, by printing its number.
-_WRITER = """
+# Starts a writer for each line of its input, in a forked process, so that the modules are imported only once. A writer
+# prints its process id, and acknowledges a round after all its writes, by printing its number.
+_WRITERS = """
+import os
 import sys
 from toolcrib.safety.pinning import Pin
 from toolcrib.storage import open_store
@@ -24,22 +28,32 @@ from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
 from toolcrib.storage.tool_usage import ToolUsageTotal
-store = open_store(sys.argv[1])
-number = int(sys.argv[2])
-while True:
-    number += 1
-    tool = f"tool {number}"
-    store.put_pins("mail", [Pin(tool, "old", {"x": "y" * 3000}, "changed", 0.0, {"name": "new"}, "new")])
-    assert store.approve("mail", tool) == [tool]
-    store.put_manifest("mail", ServerManifest("mail", str(number), ({"name": "t" * 20_000},)))
-    store.put_key(StoredKey(str(number), f"hash {number}", f"key {number}", None, float(number)))
-    store.put_profile(f"profile {number}", {"servers": []}, float(number))
-    store.append_audit([AuditRow("approval", at=float(number), tool=tool)], durable=True)
-    store.append_audit([AuditRow("call", at=float(number), tool=tool)] * 2)
-    store.put_result(StoredResult(f"result {number}", "ann", tool, "text" * 2000, 1.0, 9e9), 10**9)
-    store.add_calls({"calls": ToolUsageTotal(2, 0, float(number))})
-    store.add_calls({}, {"written": 1})
-    print(number, flush=True)
+
+def write_rounds(url, number):
+    store = open_store(url)
+    while True:
+        number += 1
+        tool = f"tool {number}"
+        store.put_pins("mail", [Pin(tool, "old", {"x": "y" * 3000}, "changed", 0.0, {"name": "new"}, "new")])
+        assert store.approve("mail", tool) == [tool]
+        store.put_manifest("mail", ServerManifest("mail", str(number), ({"name": "t" * 20_000},)))
+        store.put_key(StoredKey(str(number), f"hash {number}", f"key {number}", None, float(number)))
+        store.put_profile(f"profile {number}", {"servers": []}, float(number))
+        store.append_audit([AuditRow("approval", at=float(number), tool=tool)], durable=True)
+        store.append_audit([AuditRow("call", at=float(number), tool=tool)] * 2)
+        store.put_result(StoredResult(f"result {number}", "ann", tool, "text" * 2000, 1.0, 9e9), 10**9)
+        store.add_calls({"calls": ToolUsageTotal(2, 0, float(number))})
+        store.add_calls({}, {"written": 1})
+        print(number, flush=True)
+
+for line in sys.stdin:
+    url, _, number = line.rpartition(" ")
+    writer = os.fork()
+    if not writer:
+        print(os.getpid(), flush=True)
+        write_rounds(url, int(number))
+    os.waitpid(writer, 0)
+    print("ended", flush=True)
 """
 
 
@@ -51,19 +65,21 @@ def test_killed_writer_loses_no_acknowledged_write(
     randomness = random.Random(5)
     acknowledged: set[int] = set()
     start = 0
-    for _ in range(kills):
-        command = [sys.executable, "-c", _WRITER, url, str(start)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
-            assert writer.stdout
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", _WRITERS], stdin=pipe, stdout=pipe, text=True) as writers:
+        assert writers.stdin and writers.stdout
+        for _ in range(kills):
+            print(url, start, file=writers.stdin, flush=True)
+            writer = int(writers.stdout.readline())
             for _ in range(randomness.randint(1, 8)):
-                acknowledged.add(int(writer.stdout.readline()))
-            writer.kill()
-            acknowledged.update(map(int, writer.stdout))
-        with closing(open_store(url)) as store:
-            assert store.notice == ""
-            check_rounds(store, acknowledged)
-            # The next writer starts after the round that was interrupted.
-            start = max(int(name.removeprefix("tool ")) for name in store.get_pins("mail"))
+                acknowledged.add(int(writers.stdout.readline()))
+            os.kill(writer, signal.SIGKILL)
+            acknowledged.update(map(int, iter(writers.stdout.readline, "ended\n")))
+            with closing(open_store(url)) as store:
+                assert store.notice == ""
+                check_rounds(store, acknowledged)
+                # The next writer starts after the round that was interrupted.
+                start = max(int(name.removeprefix("tool ")) for name in store.get_pins("mail"))
     assert len(acknowledged) >= kills
 
 
