@@ -194,6 +194,14 @@ def test_timeout_at_any_clock_reading_returns_no_partial_result(pattern: str) ->
             index.rank(ParsedQuery(pattern))
 
 
+def test_clock_is_read_between_the_texts_of_one_tool() -> None:
+    texts = [("description", str(number)) for number in range(1_000)]
+    # One reading at the start, one before the first text.
+    ranker = RegexRanker(texts=lambda _: texts, clock=ClockThatRunsOut(2))
+    with pytest.raises(SearchTimeout):
+        ranker.fit(Catalog([Tool("a")])).rank(ParsedQuery("x"))
+
+
 def test_search_without_budget_times_out() -> None:
     with pytest.raises(SearchTimeout):
         index_texts(["a"], budget_seconds=0).rank(ParsedQuery("a"))

@@ -76,8 +76,7 @@ class Deadline(NamedTuple):
 
     def remaining_seconds(self) -> float:
         """Return what is left of the budget; raise `SearchTimeout` if nothing is."""
-        remaining = self.end - self.clock()
-        if remaining <= 0:
+        if (remaining := self.end - self.clock()) <= 0:
             raise SearchTimeout(self.message)
         return remaining
 
@@ -263,10 +262,12 @@ class RegexIndex:
         pattern = compile_pattern(query.text, self._ranker.ignore_case)
         search, search_timed, max_untimed_chars = pattern.search, pattern.search_timed, pattern.max_untimed_chars
         deadline = self._start_budget()
-        scores: dict[int, float] = {}
+        scores, count = dict[int, float](), 0
         for slot, texts in self._texts.items():
-            deadline.remaining_seconds()
             for field, text in texts:
+                if count % 32 == 0:
+                    deadline.remaining_seconds()
+                count += 1
                 if search(text) if len(text) <= max_untimed_chars else search_timed(text, deadline):
                     scores[slot] = _SCORES[field]
                     break
@@ -294,7 +295,6 @@ class RegexIndex:
         budget_seconds = ranker.budget_seconds + ranker.budget_seconds_per_tool * len(self._catalog)
         message = (
             f"the pattern did not finish within {budget_seconds * 1000:g} ms; make it simpler "
-            "(no repeats inside repeats, fewer look-arounds and back-references) "
-            "or search with plain words"
+            "(no repeats inside repeats, fewer look-arounds and back-references) or search with plain words"
         )
         return Deadline(ranker.clock() + budget_seconds, message, ranker.clock)
