@@ -388,25 +388,22 @@ class LlmEndpoint:
                 return b"".join(chunks)
 
     async def _handle(self, exchange: HttpExchange) -> None:
-        try:
-            if exchange.path.startswith(("/v1/v1", "/v1beta/v1")):
-                raise RequestFailed("the path has the version twice; leave it out of the base URL of your client", 404)
-            await self._run_handler(exchange)
-        except RequestFailed as error:
-            await self._send_error(exchange, error)
-        except Exception:
-            # Request bodies are private and therefore not logged.
-            _log.exception("a request to %s failed", exchange.path)
-            message = "the gateway failed on this request; see its log"
-            await self._send_error(exchange, RequestFailed(message, 500))
-
-    async def _run_handler(self, exchange: HttpExchange) -> None:
         while True:
             try:
+                if exchange.path.startswith(("/v1/v1", "/v1beta/v1")):
+                    message = "the path has the version twice; leave it out of the base URL of your client"
+                    raise RequestFailed(message, 404)
                 return await self._handler(exchange)
             except TryNextModel as error:
                 _log.warning("%s; the next model of the alias is tried", error)
                 exchange.failed_models += 1
+            except RequestFailed as error:
+                return await self._send_error(exchange, error)
+            except Exception:
+                # Request bodies are private and therefore not logged.
+                _log.exception("a request to %s failed", exchange.path)
+                message = "the gateway failed on this request; see its log"
+                return await self._send_error(exchange, RequestFailed(message, 500))
 
     async def _send_error(self, exchange: HttpExchange, error: RequestFailed) -> None:
         body = serialize_json(self._render_error(error))

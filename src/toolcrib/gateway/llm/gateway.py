@@ -439,8 +439,7 @@ async def _forward_response(
                 await exchange.write(piece)
         else:
             buffer = EventBuffer()
-            read = response.read_chunk if response.is_encoded else response.read_raw_chunk
-            while chunk := await read():
+            while chunk := await response.read_chunk():
                 if events := buffer.push_chunk(chunk):
                     usage.read_events(events)
                     if observer:

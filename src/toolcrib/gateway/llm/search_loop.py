@@ -19,7 +19,7 @@ from toolcrib.gateway.llm.endpoint import ResponseHeaders, Treatment
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.request import LlmRequest
-from toolcrib.gateway.llm.sse import SseEvent, SseParser, format_event
+from toolcrib.gateway.llm.sse import SseParser, format_event
 from toolcrib.gateway.llm.tools.tool_index import ToolIndex
 from toolcrib.gateway.llm.tracing import RequestMeasurement
 from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
@@ -306,42 +306,45 @@ class _SearchLoop:
 
     async def _stream_round(self, stream: ReplyStream, response: UpstreamResponse) -> None:
         """Forward the events of one round, and run the searches between them."""
-        parser = SseParser()
-        events: deque[SseEvent] = deque()
+        parser, is_done = SseParser(), False
         while chunk := await response.read_chunk():
-            events.extend(parser.parse_chunk(chunk))
+            events = deque(parser.parse_chunk(chunk))
             # A write may wait long for the client.
             del chunk
-            is_done = await self._handle_events(stream, events)
-            while stream.needs_search:
+            while events:
+                data, is_done = _handle_events(stream, events)
+                if data:
+                    await self._exchange.write(data)
+                    self._exchange.ping = stream.ping
+                if not stream.needs_search:
+                    break
                 await self._write(stream, await self._gateway.run_search(stream.run_search))
-                is_done = await self._handle_events(stream, events)
             if is_done or stream.is_final:
                 await response.discard_rest()
                 break
         if not stream.is_ended:
             raise RequestFailed("the upstream ended its answer in the middle; try again", 502)
 
-    async def _handle_events(self, stream: ReplyStream, events: deque[SseEvent]) -> bool:
-        """Forward the events up to the next search; return whether the stream is done."""
-        output: list[Body] = []
-        is_done = False
-        while events and not (stream.needs_search or stream.is_final):
-            data = events.popleft().data
-            if data == _DONE:
-                is_done = True
-            else:
-                output += stream.handle_event(parse_upstream_body(data))
-        if output:
-            await self._write(stream, output)
-            self._exchange.ping = stream.ping
-        return is_done
-
     async def _write(self, stream: ReplyStream, events: Iterable[Body], end: bytes = b"") -> None:
         data = b"".join([*map(stream.encode_event, events), end])
         del events
         if data:
             await self._exchange.write(data)
+
+
+def _handle_events(stream: ReplyStream, events: deque[str]) -> tuple[bytes, bool]:
+    """Return the events for the client up to the next search, and whether the upstream's stream is done."""
+    output: list[Body] = []
+    is_done = False
+    while events:
+        data = events.popleft()
+        if data == _DONE:
+            is_done = True
+            continue
+        output += stream.handle_event(parse_upstream_body(data))
+        if events and (stream.needs_search or stream.is_final):
+            break
+    return b"".join(map(stream.encode_event, output)), is_done
 
 
 def _parse_error(data: bytes) -> Body | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import re
+from typing import Final
 
 from toolcrib.errors import RequestFailed
 
@@ -10,32 +11,30 @@ MAX_EVENT_BYTES: Final = 16 << 20
 
 _EVENT_ENDS: Final = (b"\n\n", b"\r\n\r\n", b"\r\r")
 _LONGEST_END: Final = 3
-
-
-class SseEvent(NamedTuple):
-    """One event; the name may be empty."""
-
-    name: str
-    data: str
+# A chunk that is exactly one event in the usual form, if it has no carriage return.
+_SINGLE_EVENT: Final = re.compile(rb"(?:event: .*\n)?data: (.*)\n\n")
 
 
 class SseParser:
-    """Parses events from chunks of any size. It buffers at most one event of `max_event_bytes`."""
+    """Parses the data of events from chunks of any size. It buffers at most one event of `max_event_bytes`.
+
+    The names of events are ignored, because the data has the type.
+    """
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_event_bytes = max_event_bytes
         self._partial_line: list[bytes] = []
-        self._name = b""
         self._data: list[bytes] = []
         self._size = 0
         self._at_start = True
 
-    def parse_chunk(self, chunk: bytes) -> list[SseEvent]:
-        """Return the events that end within this chunk."""
-        if not (self._partial_line or self._data or self._name or self._at_start):
-            complete = _parse_single_event(chunk)
-            if complete is not None:
-                return [complete]
+    def parse_chunk(self, chunk: bytes) -> list[str]:
+        """Return the data of the events that end within this chunk."""
+        # `find` is faster than `in`, which first tries to convert its argument to a number.
+        is_simple = not (self._partial_line or self._data or self._at_start) and chunk.find(b"\r") < 0
+        if is_simple and (single := _SINGLE_EVENT.fullmatch(chunk)):
+            self._size = 0
+            return [single[1].decode("utf-8", "replace")]
         self._size += len(chunk)
         if b"\n" not in chunk and b"\r" not in chunk:
             # Joining the chunks only at the end of a line avoids quadratic time.
@@ -45,7 +44,7 @@ class SseParser:
         lines = b"".join((*self._partial_line, chunk)).splitlines(keepends=True)
         # A carriage return at the end may belong to a line end of two bytes.
         self._partial_line = [] if lines[-1].endswith(b"\n") else [lines.pop()]
-        events: list[SseEvent] = []
+        events: list[str] = []
         for line in lines:
             self._parse_line(line.rstrip(b"\r\n"), events)
         if events:
@@ -53,22 +52,18 @@ class SseParser:
         self._check_size()
         return events
 
-    def _parse_line(self, line: bytes, events: list[SseEvent]) -> None:
+    def _parse_line(self, line: bytes, events: list[str]) -> None:
         if self._at_start:
             self._at_start = False
             line = line.removeprefix(b"\xef\xbb\xbf")
         if not line:
             if self._data:
-                name = self._name.decode("utf-8", "replace")
-                events.append(SseEvent(name, b"\n".join(self._data).decode("utf-8", "replace")))
-            self._name, self._data = b"", []
+                events.append(b"\n".join(self._data).decode("utf-8", "replace"))
+            self._data = []
             return
         field, _, value = line.partition(b":")
-        value = value.removeprefix(b" ")
         if field == b"data":
-            self._data.append(value)
-        elif field == b"event":
-            self._name = value
+            self._data.append(value.removeprefix(b" "))
 
     def _check_size(self) -> None:
         if self._size > self._max_event_bytes:
@@ -112,27 +107,13 @@ class EventBuffer:
             raise _size_error(self._max_event_bytes)
 
 
-def _parse_single_event(chunk: bytes) -> SseEvent | None:
-    """Return the event of a chunk that is exactly one event in the usual form, or None."""
-    if not chunk.endswith(b"\n\n") or b"\r" in chunk:
-        return None
-    head, _, data = chunk[:-2].rpartition(b"\n")
-    if not data.startswith(b"data: ") or b"\n" in head or not (not head or head[:7] == b"event: "):
-        return None
-    try:
-        return SseEvent(head[7:].decode(), data[6:].decode())
-    except UnicodeDecodeError:
-        return None
-
-
 def _size_error(max_event_bytes: int) -> RequestFailed:
     return RequestFailed(f"the upstream sent an event of more than {max_event_bytes:,} bytes", 502)
 
 
 def format_event(name: str, data: bytes) -> bytes:
     """Return an event as bytes. The data must be a single line."""
-    head = b"event: " + name.encode() + b"\n" if name else b""
-    return head + b"data: " + data + b"\n\n"
+    return b"event: %b\ndata: %b\n\n" % (name.encode(), data) if name else b"data: %b\n\n" % data
 
 
 class JsonArrayEncoder:
@@ -145,8 +126,8 @@ class JsonArrayEncoder:
     def encode(self, events: bytes) -> bytes:
         """Return the elements of some events; comments, which keep a connection open, become white space."""
         parts: list[bytes] = []
-        for event in self._parser.parse_chunk(events):
-            parts += (self._separator, event.data.encode())
+        for data in self._parser.parse_chunk(events):
+            parts += (self._separator, data.encode())
             self._separator = b",\r\n"
         return b"".join(parts) or (b"\n" if events else b"")
 

@@ -89,7 +89,7 @@ class UsageReader:
         """Read the usage of some complete events of a stream."""
         self._events += events.count(_DATA)
         # A search for a text is several times faster than one for a pattern.
-        if _USAGE_FIELD in events and _USAGE.search(events):
+        if events.find(_USAGE_FIELD) >= 0 and _USAGE.search(events):
             for line in events.splitlines():
                 if line.startswith(_DATA) and _USAGE.search(line):
                     self._add(line[len(_DATA) :])

@@ -73,8 +73,8 @@ class ResponseIdObserver:
             if piece.lstrip().startswith(b"{"):
                 self._inspect(piece)
             else:
-                for event in self._parser.parse_chunk(piece):
-                    self._inspect(event.data)
+                for data in self._parser.parse_chunk(piece):
+                    self._inspect(data)
         except RequestFailed:
             # Invalid JSON is forwarded to the client as it is.
             self._left = 0

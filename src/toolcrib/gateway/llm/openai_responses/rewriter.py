@@ -203,11 +203,11 @@ class ResponsesRewriter(RequestRewriter):
 
     def render_head(self, response: Item) -> Item:
         """Return a response that repeats the client's own request, not that of the gateway."""
-        fields = ("tool_choice", "previous_response_id")
-        echo = {name: self._body[name] for name in fields if name in self._body}
-        if "tools" in self._body:
-            echo["tools"] = list(map(without_secrets, dicts_or_empty(self._body["tools"])))
-        return {**response, **{name: value for name, value in echo.items() if name in response}}
+        fields = ("tool_choice", "previous_response_id", "tools")
+        echo = {name: self._body[name] for name in fields if name in self._body and name in response}
+        if "tools" in echo:
+            echo["tools"] = list(map(without_secrets, dicts_or_empty(echo["tools"])))
+        return {**response, **echo}
 
     def record_alias(self, id: str, response: Item) -> None:
         """Record the id of a response for the client if it differs from that of the upstream."""

@@ -13,10 +13,12 @@ from toolcrib.gateway.llm.search_loop import ReplyStream
 
 Event = dict[str, Any]
 
-_START_TYPES: Final = ("response.created", "response.queued", "response.in_progress")
-_END_TYPES: Final = ("response.completed", "response.incomplete", "response.failed")
-_ITEM: Final = "response.output_item"
-_ARGUMENTS: Final = "response.function_call_arguments"
+_START_TYPES: Final = frozenset({"response.created", "response.queued", "response.in_progress"})
+_END_TYPES: Final = frozenset({"response.completed", "response.incomplete", "response.failed"})
+_ITEM_ADDED: Final = "response.output_item.added"
+_ITEM_DONE: Final = "response.output_item.done"
+_ARGUMENTS_DELTA: Final = "response.function_call_arguments.delta"
+_ARGUMENTS_DONE: Final = "response.function_call_arguments.done"
 
 
 class ResponsesStream(ReplyStream):
@@ -48,21 +50,21 @@ class ResponsesStream(ReplyStream):
     def is_final(self) -> bool:
         return self.is_ended
 
-    def handle_event(self, event: Event) -> Iterator[Event]:
+    def handle_event(self, event: Event) -> list[Event]:
         type = str_or_empty(event.get("type"))
         if type in _START_TYPES:
-            yield from self._start_response(event)
-        elif type in _END_TYPES:
+            return self._start_response(event)
+        if type in _END_TYPES:
             self._end = event
-        elif type == f"{_ITEM}.added":
-            yield from self._start_item(event)
-        elif type == f"{_ITEM}.done":
-            yield from self._finish_item(event)
-        elif "output_index" in event:
-            yield from self._forward_item_event(event)
-        else:
-            self._has_failed = self._has_failed or type == "error" or bool(event.get("error"))
-            yield self._number_event(event)
+            return []
+        if type == _ITEM_ADDED:
+            return self._start_item(event)
+        if type == _ITEM_DONE:
+            return self._finish_item(event)
+        if "output_index" in event:
+            return self._forward_item_event(event)
+        self._has_failed = self._has_failed or type == "error" or bool(event.get("error"))
+        return [self._number_event(event)]
 
     def run_search(self) -> list[Event]:
         assert self._pending_item is not None, "an item is pending"
@@ -74,7 +76,7 @@ class ResponsesStream(ReplyStream):
             if index is None:
                 events += self._render_item(visible)
             else:
-                events.append(self._item_event("done", index, visible))
+                events.append(self._item_event(_ITEM_DONE, index, visible))
                 index = None
         return events
 
@@ -104,70 +106,69 @@ class ResponsesStream(ReplyStream):
         fields = {name: inner.get(name) for name in ("code", "message", "param")}
         return self.encode_event(self._number_event({"type": "error", **fields, "error": inner}))
 
-    def _start_response(self, event: Event) -> Iterator[Event]:
+    def _start_response(self, event: Event) -> list[Event]:
         response = event.get("response")
         if self._rewriter.rounds or not isinstance(response, dict):
-            return
+            return []
         self._id = str_or_empty(response.get("id"))
-        yield self._number_event({**event, "response": self._rewriter.render_head(response)})
+        return [self._number_event({**event, "response": self._rewriter.render_head(response)})]
 
-    def _start_item(self, event: Event) -> Iterator[Event]:
+    def _start_item(self, event: Event) -> list[Event]:
         upstream_index, item = _output_index(event), event.get("item")
         if not isinstance(item, dict):
-            yield self._number_event(event)
-            return
+            return [self._number_event(event)]
         role = self._rewriter.classify_item(item)
         if role == "plain":
             visible: Event | None = self._rewriter.render_item(item)
         else:
             self._held_back.add(upstream_index)
             visible = self._rewriter.begin_search_item(item) if role == "search" else None
-        if visible is not None:
-            index = self._indexes[upstream_index] = self._next_index()
-            yield self._number_event({**event, "output_index": index, "item": visible})
+        if visible is None:
+            return []
+        index = self._indexes[upstream_index] = self._next_index()
+        return [self._number_event({**event, "output_index": index, "item": visible})]
 
-    def _finish_item(self, event: Event) -> Iterator[Event]:
+    def _finish_item(self, event: Event) -> list[Event]:
         upstream_index, item = _output_index(event), event.get("item")
         if not isinstance(item, dict):
-            yield self._number_event(event)
-            return
+            return [self._number_event(event)]
         if upstream_index in self._held_back or self._rewriter.classify_item(item) != "plain":
             self._pending_item = (upstream_index, item)
-            return
+            return []
         (visible,) = self._rewriter.handle_item(item).visible
         index = self._indexes.pop(upstream_index, None)
         if index is None:
             index = self._next_index()
-        yield self._number_event({**event, "output_index": index, "item": visible})
+        return [self._number_event({**event, "output_index": index, "item": visible})]
 
-    def _forward_item_event(self, event: Event) -> Iterator[Event]:
+    def _forward_item_event(self, event: Event) -> list[Event]:
         upstream_index = _output_index(event)
         if upstream_index in self._held_back:
-            return
+            return []
         if upstream_index in self._indexes:
             event = {**event, "output_index": self._indexes[upstream_index]}
-        if event.get("type") == f"{_ARGUMENTS}.done" and "name" in event:
+        if event.get("type") == _ARGUMENTS_DONE and "name" in event:
             call = self._rewriter.render_item({"type": "function_call", "name": event["name"]})
             event = {**event, "name": call["name"]}
-        yield self._number_event(event)
+        return [self._number_event(event)]
 
     def _render_item(self, item: Event) -> Iterator[Event]:
         """Yield all events of an item that was held back."""
         index = self._next_index()
         start = {**item, "status": "in_progress"}
         if item.get("type") != "function_call":
-            yield self._item_event("added", index, start)
+            yield self._item_event(_ITEM_ADDED, index, start)
         else:
-            yield self._item_event("added", index, {**start, "arguments": ""})
+            yield self._item_event(_ITEM_ADDED, index, {**start, "arguments": ""})
             location = {"item_id": item.get("id"), "output_index": index}
             arguments = item.get("arguments")
-            yield self._number_event({"type": f"{_ARGUMENTS}.delta", **location, "delta": arguments})
+            yield self._number_event({"type": _ARGUMENTS_DELTA, **location, "delta": arguments})
             fields = {"name": item.get("name"), "arguments": arguments}
-            yield self._number_event({"type": f"{_ARGUMENTS}.done", **location, **fields})
-        yield self._item_event("done", index, item)
+            yield self._number_event({"type": _ARGUMENTS_DONE, **location, **fields})
+        yield self._item_event(_ITEM_DONE, index, item)
 
     def _item_event(self, type: str, index: int, item: Event) -> Event:
-        return self._number_event({"type": f"{_ITEM}.{type}", "output_index": index, "item": item})
+        return self._number_event({"type": type, "output_index": index, "item": item})
 
     def _next_index(self) -> int:
         self._item_count += 1

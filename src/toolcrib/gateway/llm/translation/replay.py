@@ -128,9 +128,9 @@ class ReplayedResponse(UpstreamResponse):
     async def close(self) -> None:
         """Do nothing, because the body was read."""
 
-    async def _receive(self) -> bytes:
+    async def read_raw_chunk(self) -> bytes:
         events, self._events = self._events, b""
-        return events
+        return self._count_raw(events)
 
 
 async def replay_unless_stream(response: UpstreamResponse, path: str) -> UpstreamResponse:

@@ -57,12 +57,12 @@ class TranslatedResponse(UpstreamResponse):
         """Close the connection, unless the body was read to its end."""
         await self._response.close()
 
-    async def _receive(self) -> bytes:
+    async def read_raw_chunk(self) -> bytes:
         if self._writer is None:
-            return b"" if self._is_done else await self._translate_whole()
+            return b"" if self._is_done else self._count_raw(await self._translate_whole())
         while not self._is_done:
             if data := await self._translate_next(self._writer):
-                return data
+                return self._count_raw(data)
         return b""
 
     async def _translate_whole(self) -> bytes:
@@ -80,11 +80,11 @@ class TranslatedResponse(UpstreamResponse):
             return _encode([*writer.handle_chunk(CompletionReply(await self._read_body())), *writer.finish()])
         chunk = await self._response.read_chunk()
         events: list[Body] = []
-        for event in self._parser.parse_chunk(chunk) if chunk else ():
-            if event.data == _DONE:
+        for data in self._parser.parse_chunk(chunk) if chunk else ():
+            if data == _DONE:
                 self._is_done = True
             else:
-                events += writer.handle_chunk(CompletionReply(_check_error(parse_upstream_body(event.data))))
+                events += writer.handle_chunk(CompletionReply(_check_error(parse_upstream_body(data))))
         if not chunk or self._is_done:
             self._is_done = True
             events += writer.finish()

@@ -195,9 +195,9 @@ class _AiohttpResponse(UpstreamResponse):
         finally:
             self._response.close()
 
-    async def _receive(self) -> bytes:
+    async def read_raw_chunk(self) -> bytes:
         try:
-            return await self._response.content.readany()
+            return self._count_raw(await self._response.content.readany())
         except (aiohttp.ClientError, TimeoutError) as error:
             raise _translate_error(self._request, error, has_response=True) from error
 
@@ -264,7 +264,7 @@ class _HttpxResponse(UpstreamResponse):
             self._client = None
             await self._response.aclose()
 
-    async def _receive(self) -> bytes:
+    async def read_raw_chunk(self) -> bytes:
         try:
             async with asyncio.timeout(self._request.upstream.read_seconds):
                 # Frames in the middle of a body may be empty.
@@ -272,7 +272,7 @@ class _HttpxResponse(UpstreamResponse):
                     pass
         except (httpx2.HTTPError, TimeoutError) as error:
             raise _translate_error(self._request, error, has_response=True) from error
-        return chunk or b""
+        return self._count_raw(chunk or b"")
 
 
 def _has_proxy(origin: UpstreamOrigin) -> bool:

@@ -7,11 +7,11 @@ import re
 import zlib
 from abc import ABC, abstractmethod
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
 
 from toolcrib.config.settings import LlmUpstreamConfig
@@ -106,6 +106,8 @@ class UpstreamResponse(ABC):
         self._raw_bytes_left = self._decoded_bytes_left = request.upstream.max_response_bytes
         self._encoding = self.get_header("content-encoding").strip().lower()
         self._decoder = _Decompressor(self._encoding) if self._encoding in _WINDOW_BITS else None
+        # Whether the body has no encoding or one that `read_chunk` decodes.
+        self.is_decodable = self._decoder is not None or self._encoding in ("", "identity")
 
     @property
     def request(self) -> UpstreamRequest:
@@ -121,16 +123,6 @@ class UpstreamResponse(ABC):
     def is_event_stream(self) -> bool:
         """Whether the body is a stream of server-sent events."""
         return self.get_header("content-type").startswith("text/event-stream")
-
-    @property
-    def is_encoded(self) -> bool:
-        """Whether the body has an encoding that `read_chunk` decodes."""
-        return self._decoder is not None
-
-    @property
-    def is_decodable(self) -> bool:
-        """Whether the body has no encoding or one that `read_chunk` decodes."""
-        return self._decoder is not None or self._encoding in ("", "identity")
 
     def get_header(self, name: str) -> str:
         """Return the first value of a header, or an empty string."""
@@ -148,30 +140,27 @@ class UpstreamResponse(ABC):
         ]
         return [*kept, ("content-type", content_type)]
 
+    @abstractmethod
     async def read_raw_chunk(self) -> bytes:
         """Return the next bytes of the body as they were sent, or none at its end."""
-        chunk = await self._receive()
-        self._raw_bytes_left -= len(chunk)
-        if self._raw_bytes_left < 0:
-            raise self._size_error()
-        return chunk
 
-    async def read_chunk(self) -> bytes:
+    def read_chunk(self) -> Coroutine[Any, Any, bytes]:
         """Return the next bytes of the body, decoded, or none at its end."""
-        if self._decoder is None:
-            if not self.is_decodable:
-                raise RequestFailed(
-                    f"upstream {self._request.upstream.name!r} sent an encoding that was not "
-                    f"requested ({self._encoding[:40]!r})",
-                    502,
-                )
-            return await self.read_raw_chunk()
+        # A coroutine for each chunk would cost more than this function.
+        if self._decoder is not None:
+            return self._read_decoded(self._decoder)
+        if not self.is_decodable:
+            name, encoding = self._request.upstream.name, self._encoding[:40]
+            raise RequestFailed(f"upstream {name!r} sent an encoding that was not requested ({encoding!r})", 502)
+        return self.read_raw_chunk()
+
+    async def _read_decoded(self, decoder: _Decompressor) -> bytes:
         while True:
-            has_more = self._decoder.has_more
+            has_more = decoder.has_more
             raw = b"" if has_more else await self.read_raw_chunk()
             if not raw and not has_more:
                 return b""
-            chunk = self._decoder.decompress(raw)
+            chunk = decoder.decompress(raw)
             self._decoded_bytes_left -= len(chunk)
             if self._decoded_bytes_left < 0:
                 raise self._size_error()
@@ -196,9 +185,12 @@ class UpstreamResponse(ABC):
     async def close(self) -> None:
         """Close the connection, unless the body was read to its end."""
 
-    @abstractmethod
-    async def _receive(self) -> bytes:
-        """Return the next bytes of the body, or none at its end."""
+    def _count_raw(self, chunk: bytes) -> bytes:
+        """Return the chunk, or raise an error if the body is too large with it."""
+        self._raw_bytes_left -= len(chunk)
+        if self._raw_bytes_left < 0:
+            raise self._size_error()
+        return chunk
 
     def _size_error(self) -> RequestFailed:
         upstream = self._request.upstream
