@@ -229,7 +229,7 @@ def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, 
     names = [MAIN, *sets.split(",")]
     read = [read_eval_set(folder / name) for name in names]
     found = [measure(one.sample(MOST_QUERIES), rows) for one in read]
-    is_numpy = type(DEFAULT_ENCODER._tool_encoder) is TransformerEncoder
+    is_numpy = type(DEFAULT_ENCODER._encoder) is TransformerEncoder
     reader = "numpy" if is_numpy else "onnxruntime, which rounds a little more than numpy"
     sizes = ", ".join(f"{one.name} ({one.tool_count:,} tools)" for one in found)
     text = "\n".join(

@@ -3,8 +3,7 @@
     python -m benchmarks.scanner
 
 The corpus (`tests/safety/corpus`) is our own. Each author wrote without knowledge of the others' texts. The
-detector was trained on three of them; the thresholds were chosen with the fourth; the independent one was
-only measured. The real tools are those of the catalog in `TOOLCRIB_DATA`, if it exists: half of the servers
+detector was trained on four of them; the others, the judges, are only measured. The real tools are those of the catalog in `TOOLCRIB_DATA`, if it exists: half of the servers
 took part in the training. Each server sees the tool names of all other servers. `--list` prints the false
 alarms, and `--patterns` leaves the detector out.
 """
@@ -19,7 +18,7 @@ from hashlib import md5
 from pathlib import Path
 from typing import Any
 
-from tests.safety.scanner_corpus import AUTHORS, INDEPENDENT, OTHER_NAMES, load_author
+from tests.safety.scanner_corpus import AUTHORS, JUDGES, OTHER_NAMES, load_author
 from toolcrib.safety.scan import scan_definition
 
 _DETECTOR_MESSAGE = "reads like instructions"
@@ -77,7 +76,7 @@ def _definition(tool: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Print all figures."""
-    for author in (*AUTHORS, INDEPENDENT):
+    for author in (*AUTHORS, *JUDGES):
         print_author(author)
     data = Path(os.environ.get("TOOLCRIB_DATA") or Path(__file__).parents[2] / "shared" / "data")
     catalog = data / "mcp_catalog" / "tools.jsonl"

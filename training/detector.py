@@ -29,7 +29,7 @@ from toolcrib.encoder.tokenizer import WordPieceTokenizer, load_vocabulary
 from toolcrib.safety.detector import Passage
 from toolcrib.safety.scan import split_definition
 from training.encoder import HEADS, WIDTH, Encoder
-from training.export import Arrays, read_encoder, write_arrays
+from training.export import Arrays, quantize, read_encoder, write_arrays
 
 LAYERS, RANK, HIDDEN = 3, 8, 64
 EPOCHS, FILTER_EPOCHS, BATCH, RATE, WARM_UP = 6, 12, 32, 1.5e-3, 30
@@ -63,7 +63,7 @@ class AdaptedLinear(nn.Module):
 
 
 class DetectorModel(nn.Module):
-    """The first layers of the tool encoder with adapters, and a classifier of sentences."""
+    """The first layers of the encoder with adapters, and a classifier of sentences."""
 
     def __init__(self, encoder: Encoder, layers: int) -> None:
         super().__init__()
@@ -92,17 +92,20 @@ class DetectorModel(nn.Module):
         return scores[:, 0], rows
 
     def arrays(self) -> Arrays:
-        """Return the adapters and the classifier with the names that the package expects."""
+        """Return the layers and the classifier with the names that the package expects."""
         arrays: Arrays = {"layers": np.array(len(self.encoder.layers))}
         for number, layer in enumerate(self.encoder.layers):
             for part in PARTS:
                 adapted = getattr(layer, part)
-                up = adapted.up.detach().clone()
+                matrix = (adapted.linear.weight.T + adapted.down @ adapted.up).detach().clone()
+                bias = adapted.linear.bias.detach().clone()
                 if part == "qkv":
                     # The divisor of the attention is part of the weights.
-                    up[:, :WIDTH] /= (WIDTH // HEADS) ** 0.5
-                arrays[f"{number}.{part}.down"] = adapted.down.detach().numpy().astype(np.float16)
-                arrays[f"{number}.{part}.up"] = up.numpy().astype(np.float16)
+                    matrix[:, :WIDTH] /= (WIDTH // HEADS) ** 0.5
+                    bias[:WIDTH] /= (WIDTH // HEADS) ** 0.5
+                name = f"{number}.{part}"
+                arrays[name], arrays[f"{name}.scale"] = quantize(matrix.numpy(), axis=0)
+                arrays[f"{name}.bias"] = bias.numpy()
             for part in ("mix_norm", "norm"):
                 norm = getattr(layer, part)
                 arrays[f"{number}.{part}.scale"] = norm.weight.detach().numpy()

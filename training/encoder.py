@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from safetensors.torch import load_file
@@ -56,7 +55,7 @@ class Encoder(nn.Module):
 
     def forward(self, texts: Sequence[Sequence[int]], skipped: Container[int] = ()) -> Tensor:
         """Return one row per text. Layers in `skipped` are not applied."""
-        present = _mark_tokens(texts)
+        present = mark_tokens(texts)
         layers = [layer for number, layer in enumerate(self.layers) if number not in skipped]
         x = self._run_layers(texts, present, layers)
         mean = (x * present[..., None]).sum(1) / present.sum(1, keepdim=True)
@@ -65,11 +64,11 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def encode_tokens(self, texts: Sequence[Sequence[int]], layers: int) -> Tensor:
         """Return the vectors of all tokens after some layers, padded to the longest text."""
-        return self._run_layers(texts, _mark_tokens(texts), list(self.layers)[:layers])
+        return self._run_layers(texts, mark_tokens(texts), list(self.layers)[:layers])
 
     def run_layers(self, texts: Sequence[Sequence[int]]) -> Tensor:
         """Return the vectors of all tokens after all layers, padded to the longest text."""
-        return self._run_layers(texts, _mark_tokens(texts), list(self.layers))
+        return self._run_layers(texts, mark_tokens(texts), list(self.layers))
 
     def _run_layers(self, texts: Sequence[Sequence[int]], present: Tensor, layers: Sequence[nn.Module]) -> Tensor:
         length = present.shape[1]
@@ -84,25 +83,13 @@ class Encoder(nn.Module):
         return vectors
 
 
-Batch = tuple[Sequence[Sequence[int]], Callable[[Tensor], Tensor]]
-
-
-class DistillationPlan(NamedTuple):
-    """The name of what is trained, its steps, and its learning rate after the steps of the warm-up."""
-
-    name: str
-    steps: int
-    warm_up: int
-    rate: float
-
-
 class ParallelEncoder:
     """Encodes batches in two threads that do not wait for each other at every product.
 
     On a busy machine this is much faster than two threads per product.
     """
 
-    def __init__(self, encoder: Encoder) -> None:
+    def __init__(self, encoder: nn.Module) -> None:
         self.encoder = encoder
         torch.set_num_threads(1)
         self._threads = ThreadPoolExecutor(THREADS, initializer=torch.set_num_threads, initargs=(1,))
@@ -136,25 +123,7 @@ class ParallelEncoder:
         return value.item()
 
 
-def distil(encoder: Encoder, plan: DistillationPlan, next_batch: Callable[[], Batch]) -> None:
-    """Train the parameters of an encoder that are not frozen. A batch has texts and the loss of their vectors."""
-    learned = [parameter for parameter in encoder.parameters() if parameter.requires_grad]
-    parallel = ParallelEncoder(encoder)
-    optimizer = torch.optim.AdamW(learned, lr=plan.rate, weight_decay=0.01, fused=True)
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: cosine_schedule(step, plan.steps, plan.warm_up)
-    )
-    for step in range(1, plan.steps + 1):
-        value = parallel.learn(*next_batch())
-        nn.utils.clip_grad_norm_(learned, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        if step % 50 == 0:
-            print(f"{plan.name}, step {step}: loss {value:.3f}", flush=True)
-
-
-def _mark_tokens(texts: Sequence[Sequence[int]]) -> Tensor:
+def mark_tokens(texts: Sequence[Sequence[int]]) -> Tensor:
     """Return 1 for each token and 0 for the padding up to the longest text."""
     length = max(map(len, texts))
     return torch.tensor([[1.0] * len(text) + [0.0] * (length - len(text)) for text in texts])

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
-from training.encoder import HEADS, WIDTH, Encoder
+from training.encoder import HEADS, WIDTH, Encoder, Layer
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -33,16 +32,6 @@ def quantize(matrix: NDArray[np.float32], axis: int) -> tuple[NDArray[np.int8], 
 def build_encoder_arrays(state: dict[str, Tensor]) -> Arrays:
     """Return the weights of the encoder with the names and layout of `toolcrib.encoder.transformer`."""
     values = {name: tensor.float().numpy() for name, tensor in state.items()}
-    arrays = build_layer_arrays(state)
-    arrays["words"], arrays["words.scale"] = quantize(values["words.weight"], axis=1)
-    arrays["places"] = values["places.weight"]
-    arrays["norm.scale"], arrays["norm.shift"] = values["norm.weight"], values["norm.bias"]
-    return arrays
-
-
-def build_layer_arrays(state: dict[str, Tensor]) -> Arrays:
-    """Return the weights of the layers alone: the query encoder has the word vectors of the tool encoder."""
-    values = {name: tensor.float().numpy() for name, tensor in state.items()}
     layers = sum(name.endswith(".qkv.weight") for name in values)
     arrays: Arrays = {"layers": np.array(layers)}
     for number in range(layers):
@@ -58,6 +47,9 @@ def build_layer_arrays(state: dict[str, Tensor]) -> Arrays:
         for part in ("mix_norm", "norm"):
             arrays[f"{number}.{part}.scale"] = values[f"layers.{number}.{part}.weight"]
             arrays[f"{number}.{part}.shift"] = values[f"layers.{number}.{part}.bias"]
+    arrays["words"], arrays["words.scale"] = quantize(values["words.weight"], axis=1)
+    arrays["places"] = values["places.weight"]
+    arrays["norm.scale"], arrays["norm.shift"] = values["norm.weight"], values["norm.bias"]
     return arrays
 
 
@@ -70,24 +62,32 @@ def read_encoder(file: Path) -> Encoder:
     return encoder
 
 
-def read_layers(file: Path, numbers: Sequence[int] = ()) -> dict[str, Tensor]:
-    """Return the weights of a written encoder with the names of `training.encoder`.
+def read_query_encoder(file: Path, encoder: Encoder) -> Encoder:
+    """Return the query encoder of version 0.3: three layers, and the word vectors of a whole encoder."""
+    weights = read_layers(file)
+    small = Encoder(len(encoder.words.weight), 0)
+    small.layers = nn.ModuleList(
+        Layer(len(tensor)) for name, tensor in weights.items() if name.endswith("widen.weight")
+    )
+    small.load_state_dict({**encoder.state_dict(), **weights}, strict=False)
+    return small
 
-    A query encoder has only layers. The layers get these numbers, or keep theirs.
-    """
+
+def read_layers(file: Path) -> dict[str, Tensor]:
+    """Return the weights of a written encoder with the names of `training.encoder`. A query encoder has only layers."""
     arrays = dict(np.load(file))
     values: Arrays = {}
-    for own, number in enumerate(numbers or range(int(arrays["layers"]))):
+    for number in range(int(arrays["layers"])):
         for part in ("qkv", "mix", "widen", "narrow"):
-            matrix = arrays[f"{own}.{part}"] * arrays[f"{own}.{part}.scale"]
-            bias = arrays[f"{own}.{part}.bias"].copy()
+            matrix = arrays[f"{number}.{part}"] * arrays[f"{number}.{part}.scale"]
+            bias = arrays[f"{number}.{part}.bias"].copy()
             if part == "qkv":
                 matrix[:, :WIDTH] *= (WIDTH // HEADS) ** 0.5
                 bias[:WIDTH] *= (WIDTH // HEADS) ** 0.5
             values[f"layers.{number}.{part}.weight"], values[f"layers.{number}.{part}.bias"] = matrix.T, bias
         for part in ("mix_norm", "norm"):
-            values[f"layers.{number}.{part}.weight"] = arrays[f"{own}.{part}.scale"]
-            values[f"layers.{number}.{part}.bias"] = arrays[f"{own}.{part}.shift"]
+            values[f"layers.{number}.{part}.weight"] = arrays[f"{number}.{part}.scale"]
+            values[f"layers.{number}.{part}.bias"] = arrays[f"{number}.{part}.shift"]
     if "words" in arrays:
         values["words.weight"] = arrays["words"] * arrays["words.scale"][:, None]
         values["places.weight"] = arrays["places"]

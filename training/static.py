@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from toolcrib.encoder.default import MAX_STATIC_HEAD_TOKENS, MAX_STATIC_TOKENS, 
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from training.encoder import THREADS, WIDTH
 from training.export import Arrays, quantize
+from training.texts import TextVectors, TrainingTexts
 
 WORD_WIDTH, HIDDEN = 256, 512
 EPOCHS, BATCH = 11, 512
@@ -109,18 +109,9 @@ class StaticEncoder(nn.Module):
         return {**named, **self.tool.arrays("tool"), **self.query.arrays("query")}
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedTexts:
-    """Texts with their vectors by the encoder. `pairs` has the places of a query and its tool."""
-
-    tools: list[str]
-    tool_vectors: Tensor
-    queries: list[str]
-    query_vectors: Tensor
-    pairs: list[tuple[int, int]]
-
-
-def train_static(tokenizer: WordPieceTokenizer, words: Tensor, texts: EncodedTexts) -> StaticEncoder:
+def train_static(
+    tokenizer: WordPieceTokenizer, words: Tensor, texts: TrainingTexts, vectors: TextVectors
+) -> StaticEncoder:
     """Return a static encoder. `words` has the vector of each word piece alone."""
     torch.manual_seed(0)
     torch.set_num_threads(THREADS)
@@ -143,7 +134,7 @@ def train_static(tokenizer: WordPieceTokenizer, words: Tensor, texts: EncodedTex
             more = chance.sample(range(len(tools)), BATCH)
             found = static.encode_tools([_drop_pair(tools[at], chance) for at in [*served, *more]])
             said = static.encode_queries([_drop(queries[at], chance) for at in asked])
-            truth, meant = texts.tool_vectors[[*served, *more]], texts.query_vectors[asked]
+            truth, meant = vectors.tools[[*served, *more]], vectors.queries[asked]
             loss = SAMENESS * (2 - (found * truth).sum(1).mean() - (said * meant).sum(1).mean())
             twins = truth[:BATCH] @ truth.T > TWINS
             right = torch.arange(BATCH)

@@ -51,7 +51,7 @@ def test_rows_have_score_id_and_description(catalog: str) -> None:
     result = search("refund", "--catalog", catalog)
     assert result.exit_code == 0
     assert result.stderr == ""
-    score, id, description = result.stdout.rstrip().split("  ")
+    score, id, description = result.stdout.splitlines()[0].split("  ")
     assert 0 < float(score) <= 1
     assert (id, description) == ("payments___refund_charge", "Give the money of a charge back.")
 

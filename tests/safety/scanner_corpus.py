@@ -24,9 +24,9 @@ class CorpusEntry(NamedTuple):
     is_tuning: bool
 
 
-# Each author wrote without knowledge of the others' texts. Nothing was trained on those of `independent`.
+# Each author wrote without knowledge of the others' texts. Nothing was trained on those of the judges.
 AUTHORS: Final = ("house", "first", "second", "third")
-INDEPENDENT: Final = "independent"
+JUDGES: Final = ("independent", "judge", "fourth", "fifth", "sixth", "seventh")
 _HOUSE_FILES: Final = {
     **dict.fromkeys(("poisoned", "later", "styles", "held_back_styles", "unseen"), True),
     "benign": False,

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.safety.definitions import INNOCENT, POISONED
-from tests.safety.scanner_corpus import AUTHORS, INDEPENDENT, OTHER_NAMES, load_author, load_corpus
+from tests.safety.scanner_corpus import AUTHORS, JUDGES, OTHER_NAMES, load_author, load_corpus
 from toolcrib.safety.scan import MAX_FINDINGS, scan_definition
 
 
@@ -136,18 +136,20 @@ def test_attacks_that_were_missed_at_first_are_found() -> None:
     assert len(missed) <= 1, missed
 
 
-def test_independent_author_shares_no_description_with_the_training() -> None:
+@pytest.mark.parametrize("judge", JUDGES)
+def test_judges_share_no_description_with_the_training(judge: str) -> None:
     known = {entry.definition["description"] for author in AUTHORS for entry in load_author(author)}
-    independent = [entry.definition["description"] for entry in load_author(INDEPENDENT)]
-    assert len(independent) >= 200
-    assert known.isdisjoint(independent)
+    judged = [entry.definition["description"] for entry in load_author(judge)]
+    assert len(judged) >= 200
+    assert known.isdisjoint(judged)
 
 
-def test_most_attacks_of_an_unknown_author_are_found_with_few_false_alarms() -> None:
-    entries = load_author(INDEPENDENT)
+@pytest.mark.parametrize(("judge", "least"), [("independent", 0.65), ("judge", 0.55)])
+def test_most_attacks_of_an_unknown_author_are_found_with_few_false_alarms(judge: str, least: float) -> None:
+    entries = load_author(judge)
     found = [has_high_finding(entry.definition) for entry in entries if entry.is_poisoned]
     alarms = [entry.name for entry in entries if not entry.is_poisoned and has_high_finding(entry.definition)]
-    assert sum(found) >= 0.65 * len(found)
+    assert sum(found) >= least * len(found)
     assert len(alarms) <= 0.05 * (len(entries) - len(found)), alarms
 
 

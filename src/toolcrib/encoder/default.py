@@ -197,7 +197,7 @@ class DefaultEncoder:
         key = tuple(texts)
         vectors = cache.get(key)
         if vectors is None:
-            vectors, probe_outputs = self._query_encoder.encode_and_probe(_translate_all(texts), self._service_probe)
+            vectors, probe_outputs = self._encoder.encode_and_probe(_translate_all(texts), self._service_probe)
             vectors.flags.writeable = False
             if len(cache) >= MAX_CACHED_QUERIES:
                 cache = self._query_vectors = {}
@@ -211,7 +211,7 @@ class DefaultEncoder:
         """Return, for each name in the query, the probability that it names a service."""
         output = self._probe_outputs.get(text)
         if output is None:
-            _, (output,) = self._query_encoder.encode_and_probe(_translate_all([text]), self._service_probe)
+            _, (output,) = self._encoder.encode_and_probe(_translate_all([text]), self._service_probe)
         spans = (self._tokenizer.find_token_span(translate_to_english(text), name, MAX_TOKENS) for name in names)
         return [_mean_probability(output[span]) for span in spans]
 
@@ -230,7 +230,7 @@ class DefaultEncoder:
 
     def encode_tools(self, texts: Sequence[str]) -> Array:
         """Return one vector per tool text, without any cache."""
-        return self._tool_encoder.encode(_translate_all(texts))
+        return self._encoder.encode(_translate_all(texts))
 
     def embed_provisional(self, texts: Sequence[str]) -> Array:
         """Return static embeddings of tools, without running the transformer."""
@@ -243,8 +243,8 @@ class DefaultEncoder:
     @cached_property
     def version(self) -> str:
         """A hash of the weights and glossaries. Stored vectors are valid for one version."""
-        parts = [read_checksums("encoder.npz"), read_checksums("questions.npz")]
-        return hashlib.blake2b(" ".join([*parts, glossary_checksum()]).encode(), digest_size=8).hexdigest()
+        parts = read_checksums("encoder.npz"), glossary_checksum()
+        return hashlib.blake2b(" ".join(parts).encode(), digest_size=8).hexdigest()
 
     @property
     def uncached(self) -> UncachedEncoder:
@@ -261,17 +261,12 @@ class DefaultEncoder:
         return WordPieceTokenizer(load_vocabulary())
 
     @cached_property
-    def _tool_encoder(self) -> TransformerEncoder:
-        return build_encoder(self._tokenizer, self.tool_weights)
+    def _encoder(self) -> TransformerEncoder:
+        return build_encoder(self._tokenizer, self.weights)
 
     @cached_property
-    def _query_encoder(self) -> TransformerEncoder:
-        """Half of the layers, distilled from the tool encoder: queries must be fast."""
-        return build_encoder(self._tokenizer, {**self.tool_weights, **load_weights("questions.npz")})
-
-    @cached_property
-    def tool_weights(self) -> dict[str, NDArray[Any]]:
-        """The weights of the tool encoder."""
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """The weights of the transformer."""
         return load_weights("encoder.npz")
 
     @cached_property

@@ -185,20 +185,6 @@ class TransformerEncoder:
         return mean
 
 
-def apply_adapters(weights: Mapping[str, Any], adapters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return weights of the first layers with low-rank changes of their matrices, and other norms.
-
-    The changed matrices are floats. Their scale is 1.
-    """
-    changed: dict[str, Any] = {**weights, **adapters}
-    for number in range(int(adapters["layers"])):
-        for part in (f"{number}.{part}" for part in LINEAR_PARTS):
-            down, up = (adapters[f"{part}.{side}"].astype(np.float32) for side in ("down", "up"))
-            changed[part] = weights[part] * weights[f"{part}.scale"] + down @ up
-            changed[f"{part}.scale"] = np.float32(1)
-    return changed
-
-
 def halfway_layer(layers: int) -> int:
     """Return the number of the layer whose output the probe reads: half of them, rounded up."""
     return (layers + 1) // 2

@@ -17,7 +17,7 @@ MAX_REQUEST_CHARS: Final = 300
 # Without its requests, a tool must be among this many hits for each of them, with this share of the best score.
 # A request for another tool does not pass this check, whatever a description asks a model to write.
 MAX_RANK: Final = 10
-MIN_SCORE_SHARE: Final = 0.5
+MIN_SCORE_SHARE: Final = 0.6
 
 
 class RejectedRequest(NamedTuple):

@@ -1,6 +1,6 @@
 """A trained detector of sentences that instruct the model instead of describing the tool.
 
-It runs the first layers of the tool encoder with adapters, and classifies the mean of the token
+It runs three layers over the word vectors of the encoder, and classifies the mean of the token
 vectors of each sentence. Sentences of one text share a passage, so that each is read in its context.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from toolcrib.encoder.default import DEFAULT_ENCODER, load_weights, read_checksums
 from toolcrib.encoder.glossary import translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer, load_vocabulary
-from toolcrib.encoder.transformer import MAX_TOKENS, Array, TransformerEncoder, apply_adapters
+from toolcrib.encoder.transformer import MAX_TOKENS, Array, TransformerEncoder
 
 # A definition with more passages is too large; real ones have at most a tenth of it.
 MAX_PASSAGES: Final = 500
@@ -63,10 +63,10 @@ class Passage(NamedTuple):
 
 
 class SentenceScorer:
-    """Scores the sentences of passages: some layers of the tool encoder with adapters, then a classifier."""
+    """Scores the sentences of passages: some layers over the word vectors of the encoder, then a classifier."""
 
     def __init__(self, tokenizer: WordPieceTokenizer, weights: Mapping[str, Any]) -> None:
-        self._encoder = TransformerEncoder(tokenizer, apply_adapters(DEFAULT_ENCODER.tool_weights, weights))
+        self._encoder = TransformerEncoder(tokenizer, {**DEFAULT_ENCODER.weights, **weights})
         self._linear, self._bias = weights["linear"], weights["bias"]
         self._widen: Array = weights["widen"].astype(np.float32)
         self._widen_shift, self._narrow = weights["widen_shift"], weights["narrow"]

@@ -105,20 +105,20 @@ DEFAULT_CALIBRATION: Final = Calibration()
 # Fitted to requests for tools that the encoders were not trained on. `python -m benchmarks.calibrate --write` replaces
 # them for another encoder.
 ENCODER_CALIBRATION: Final = Calibration(
-    threshold=0.14,
-    similarity=0.728,
-    missing_service=0.1456,
-    unknown_words=0.2184,
-    query_length=0.0227,
-    catalog_size=0.0257,
+    threshold=0.19,
+    similarity=0.7113,
+    missing_service=0.1423,
+    unknown_words=0.2134,
+    query_length=0.034,
+    catalog_size=0.0209,
 )
 STATIC_CALIBRATION: Final = Calibration(
-    threshold=0.08,
-    similarity=0.4988,
-    missing_service=0.0998,
-    unknown_words=0.1496,
-    query_length=0.0242,
-    catalog_size=0.0154,
+    threshold=0.1,
+    similarity=0.5355,
+    missing_service=0.1071,
+    unknown_words=0.1606,
+    query_length=0.0326,
+    catalog_size=0.0161,
 )
 
 

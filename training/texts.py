@@ -1,0 +1,84 @@
+"""The texts that the encoders learn from: tools and queries of the training side, and their vectors."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from torch import Tensor
+
+from toolcrib.encoder.glossary import translate_to_english
+from toolcrib.encoder.tokenizer import WordPieceTokenizer
+from toolcrib.encoder.transformer import MAX_TOKENS
+from toolcrib.search.dense.tool_text import build_tool_text
+from training.data import PUBLIC_SETS, Example, TrainingData
+from training.encoder import ParallelEncoder
+from training.servers import Key
+from training.teacher import MAX_TOOL_TOKENS
+
+# The queries of each public set, as a multiple of those in an epoch of the teacher.
+PUBLIC_QUERIES: Final = 1.5
+# The tools without queries that are used of the large API directory, and of the sets without servers.
+DIRECTORY, DIRECTORY_TOOLS, SET_TOOLS = "toolbench", 6_000, 4_000
+
+
+class TextVectors(NamedTuple):
+    """The vectors of tools and queries, one row for each."""
+
+    tools: Tensor
+    queries: Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingTexts:
+    """Texts and token ids of tools and queries. `pairs` has the places of each query and its tool."""
+
+    tools: list[str]
+    queries: list[str]
+    tool_ids: list[list[int]]
+    query_ids: list[list[int]]
+    pairs: list[tuple[int, int]]
+
+    def encode(self, encoder: ParallelEncoder) -> TextVectors:
+        """Return the vectors of all texts by an encoder."""
+        return TextVectors(encoder.encode(self.tool_ids), encoder.encode(self.query_ids))
+
+
+def read_texts(data: TrainingData, tokenizer: WordPieceTokenizer) -> TrainingTexts:
+    """Return the queries of the training side with their tools, and other tools, none of a held-back server."""
+    chance = random.Random(0)
+    examples = [*data.written["train"]]
+    for name, count in PUBLIC_SETS.items():
+        examples += chance.sample(data.public[name], min(int(PUBLIC_QUERIES * count), len(data.public[name])))
+    keys = _choose_tools(data, examples, chance)
+    place = {key: at for at, key in enumerate(keys)}
+    tools = [build_tool_text(data.tools[key]) for key in keys]
+    queries = [translate_to_english(query) for example in examples for query in example.queries]
+    asked = [place[example.tool] for example in examples for _ in example.queries]
+    return TrainingTexts(
+        tools,
+        queries,
+        [tokenizer.encode(text, MAX_TOOL_TOKENS) for text in tools],
+        [tokenizer.encode(text, MAX_TOKENS) for text in queries],
+        list(enumerate(asked)),
+    )
+
+
+def _choose_tools(data: TrainingData, examples: Sequence[Example], chance: random.Random) -> list[Key]:
+    """Return the tools of the examples, and others with a text of their own."""
+    asked = {example.tool for example in examples}
+    free = [key for key, side in data.sides.items() if side == "train" and key not in asked]
+    chosen = asked | {key for key in free if key[0] != DIRECTORY}
+    sets = [key for key in data.tools if key not in data.sides and key not in asked]
+    for keys, count in (([key for key in free if key[0] == DIRECTORY], DIRECTORY_TOOLS), (sets, SET_TOOLS)):
+        chosen.update(chance.sample(keys, min(count, len(keys))))
+    found: dict[str, None] = {}
+    kept: list[Key] = []
+    for key in sorted(chosen):
+        text = build_tool_text(data.tools[key])
+        if key in asked or text not in found:
+            kept.append(key)
+        found[text] = None
+    return kept
