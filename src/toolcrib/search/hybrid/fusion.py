@@ -24,8 +24,6 @@ ServerLookup = Callable[[int], str]
 # A tool matches if its score is above this, with the lexical weight of the query or with the one
 # that the best lexical match suggests: a long query has few words in common with the right tool.
 _MIN_SCORE: Final = 0.15
-# A tool that contains no word of the query must be more similar than this. Unrelated texts are less similar.
-_MIN_SIMILARITY: Final = 0.24
 _MIN_LEXICAL_WEIGHT: Final = 0.2
 # How many candidates of each segment are considered, and how many tools are chosen from them.
 _MAX_CANDIDATES: Final = 60
@@ -157,8 +155,7 @@ def fuse_segments(segments: list[SegmentScores], weights: FusionWeights, server_
 def find_matches(scores: Scores32, whole: SegmentScores) -> NDArray[np.bool_]:
     """Return which slots match the query, given their fused scores."""
     match_scores = whole.match_scores()
-    is_related = (whole.lexical > 0) | (np.maximum(scores, whole.similarity) > _MIN_SIMILARITY)
-    return (np.maximum(scores, match_scores, out=match_scores) > _MIN_SCORE) & is_related
+    return np.maximum(scores, match_scores, out=match_scores) > _MIN_SCORE
 
 
 def max_score(scores: Scores32) -> float:
