@@ -37,7 +37,7 @@ class Cluster:
     async def check_nothing_is_lost(self) -> None:
         """Check that everything that was acknowledged is in the store, soon after."""
         assert await self.list_lost() == {}
-        assert self.clients.report.fatal == []
+        assert self.clients.report.fatal == [], self.clients.report.fatal[:3]
 
     async def list_lost(self) -> dict[str, str]:
         """Return what was acknowledged and is not in the store, after some time to write it."""
