@@ -22,23 +22,23 @@ PART_TOKENS = 1024
 class Layer(nn.Module):
     """Self-attention and a feed-forward block, each with a residual connection and a norm."""
 
-    def __init__(self, inner: int = INNER) -> None:
+    def __init__(self, inner: int = INNER, width: int = WIDTH, epsilon: float = EPSILON) -> None:
         super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.mix = nn.Linear(WIDTH, WIDTH)
-        self.mix_norm = nn.LayerNorm(WIDTH, EPSILON)
-        self.widen = nn.Linear(WIDTH, inner)
-        self.narrow = nn.Linear(inner, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH, EPSILON)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.mix = nn.Linear(width, width)
+        self.mix_norm = nn.LayerNorm(width, epsilon)
+        self.widen = nn.Linear(width, inner)
+        self.narrow = nn.Linear(inner, width)
+        self.norm = nn.LayerNorm(width, epsilon)
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        count, length, _ = x.shape
-        qkv = self.qkv(x).view(count, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
+        count, length, width = x.shape
+        qkv = self.qkv(x).view(count, length, 3, HEADS, width // HEADS).permute(2, 0, 3, 1, 4)
         # The gradient in 16 bits would take five times as long.
         with torch.autocast("cpu", enabled=False):
             q, k, v = qkv.float()
             seen = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = self.mix_norm(x + self.mix(seen.transpose(1, 2).reshape(count, length, WIDTH)))
+        x = self.mix_norm(x + self.mix(seen.transpose(1, 2).reshape(count, length, width)))
         inner: Tensor = self.norm(x + self.narrow(functional.gelu(self.widen(x))))
         return inner
 

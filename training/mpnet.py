@@ -15,36 +15,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.encoder import mark_tokens
+from training.encoder import HEADS, Layer, mark_tokens
 
-WIDTH, HEADS, INNER, LAYERS, POSITIONS = 768, 12, 3072, 12, 130
+WIDTH, INNER, LAYERS, POSITIONS = 768, 3072, 12, 130
 EPSILON: Final = 1e-5
 # The ids of the first and the last token of a text, and what is added to the ids of all others.
 FIRST, LAST, OFFSET, FIRST_PLACE = 0, 2, 4, 2
 BUCKETS, MAX_DISTANCE = 32, 128
-
-
-class MpnetLayer(nn.Module):
-    """Self-attention with a bias for the distance of two tokens, and a feed-forward block."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.qkv = nn.Linear(WIDTH, 3 * WIDTH)
-        self.mix = nn.Linear(WIDTH, WIDTH)
-        self.mix_norm = nn.LayerNorm(WIDTH, EPSILON)
-        self.widen = nn.Linear(WIDTH, INNER)
-        self.narrow = nn.Linear(INNER, WIDTH)
-        self.norm = nn.LayerNorm(WIDTH, EPSILON)
-
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        count, length, _ = x.shape
-        qkv = self.qkv(x).view(count, length, 3, HEADS, WIDTH // HEADS).permute(2, 0, 3, 1, 4)
-        with torch.autocast("cpu", enabled=False):
-            q, k, v = qkv.float()
-            seen = functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        x = self.mix_norm(x + self.mix(seen.transpose(1, 2).reshape(count, length, WIDTH)))
-        inner: Tensor = self.norm(x + self.narrow(functional.gelu(self.widen(x))))
-        return inner
 
 
 class MpnetEncoder(nn.Module):
@@ -56,7 +33,7 @@ class MpnetEncoder(nn.Module):
         self.places = nn.Embedding(POSITIONS, WIDTH)
         self.norm = nn.LayerNorm(WIDTH, EPSILON)
         self.distances = nn.Embedding(BUCKETS, HEADS)
-        self.layers = nn.ModuleList(MpnetLayer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(Layer(INNER, WIDTH, EPSILON) for _ in range(LAYERS))
 
     def forward(self, texts: Sequence[Sequence[int]], skipped: Container[int] = ()) -> Tensor:
         """Return one row per text. Layers in `skipped` are not applied."""
