@@ -22,8 +22,10 @@ from training.variation import vary_query
 
 # The share of the first teacher in the similarity of two texts.
 SHARE: Final = 0.35
-STEPS, WARM_UP, RATE = 850, 60, 1.5e-4
-TOOLS, QUERIES = 96, 176
+STEPS, WARM_UP, RATE = 1500, 80, 2.5e-4
+TOOLS, QUERIES = 80, 176
+# The queries without a tool in a batch.
+FREE_QUERIES: Final = 112
 # The queries that a tool is compared with, and the tools that a query is compared with.
 OTHER_QUERIES, OTHER_TOOLS = 2048, 3072
 SHARPNESS, TWINS = 20.0, 0.8
@@ -69,9 +71,10 @@ def distil_encoder(
     mean = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
     for step in range(1, STEPS + 1):
         tools, asked = chance.sample(range(len(texts.tools)), TOOLS), chance.sample(texts.pairs, QUERIES)
-        ids = [texts.tool_ids[at] for at in tools]
-        ids += [tokenizer.encode(vary_query(texts.queries[at], chance, NOISE), MAX_TOKENS) for at, _ in asked]
         queries, served = map(list, zip(*asked, strict=True))
+        queries += chance.sample(range(len(texts.pairs), len(texts.queries)), FREE_QUERIES)
+        ids = [texts.tool_ids[at] for at in tools]
+        ids += [tokenizer.encode(vary_query(texts.queries[at], chance, NOISE), MAX_TOKENS) for at in queries]
         served += chance.sample(range(len(texts.tools)), OTHER_TOOLS)
         bank = TextVectors(
             wanted.tools[served], wanted.queries[chance.sample(range(len(texts.queries)), OTHER_QUERIES)]
@@ -92,17 +95,17 @@ def distil_encoder(
 def _compute_loss(target: TextVectors, bank: TextVectors, vectors: Tensor) -> Tensor:
     """Return how far the vectors, and the order of a bank of others by them, are from those of the teachers.
 
-    The bank begins with the right tool of each query.
+    The bank begins with the right tool of each query that has one; these queries come first.
     """
     tools, queries = vectors[: len(target.tools)], vectors[len(target.tools) :]
     loss = SAMENESS * (2 - (tools * target.tools).sum(1).mean() - (queries * target.queries).sum(1).mean())
     loss = (
         loss + _compare_order(tools, target.tools, bank.queries) + _compare_order(queries, target.queries, bank.tools)
     )
-    right = torch.arange(len(queries))
-    twins = bank.tools[: len(queries)] @ bank.tools.T > TWINS
+    right = torch.arange(QUERIES)
+    twins = bank.tools[:QUERIES] @ bank.tools.T > TWINS
     twins[right, right] = False
-    scores = (SHARPNESS * queries @ bank.tools.T).masked_fill(twins, -SHARPNESS)
+    scores = (SHARPNESS * queries[:QUERIES] @ bank.tools.T).masked_fill(twins, -SHARPNESS)
     return loss + RIGHT * functional.cross_entropy(scores, right)
 
 

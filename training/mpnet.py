@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from training.encoder import HEADS, Layer, mark_tokens
+from training.encoder import HAS_BFLOAT16, HEADS, Layer, mark_tokens
 
 WIDTH, INNER, LAYERS, POSITIONS = 768, 3072, 12, 130
 EPSILON: Final = 1e-5
@@ -41,7 +41,7 @@ class MpnetEncoder(nn.Module):
         length = present.shape[1]
         rows = [[FIRST, *(id + OFFSET for id in text[1:-1]), LAST, *[1] * (length - len(text))] for text in texts]
         mask = ((1.0 - present) * -1e9)[:, None, None, :] + self._build_bias(length)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=HAS_BFLOAT16):
             x = self.norm(self.words(torch.tensor(rows)) + self.places.weight[FIRST_PLACE : FIRST_PLACE + length])
             for number, layer in enumerate(self.layers):
                 if number not in skipped:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from toolcrib.core.tool import Tool
 from toolcrib.encoder.glossary import translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer
 from toolcrib.encoder.transformer import MAX_TOKENS
@@ -27,7 +28,7 @@ from training.mpnet import MpnetEncoder
 from training.servers import Key
 from training.variation import vary_query, vary_tool_text
 
-STEPS, WARM_UP, RATE = 99, 10, 3e-5
+STEPS, WARM_UP, RATE = 400, 20, 3e-5
 # The first layers are not trained, which saves a third of the time.
 FROZEN_LAYERS: Final = 6
 BATCH_CLUMPS: Final = 16
@@ -39,7 +40,7 @@ SHARPNESS: Final = 20.0
 TWINS, COPIES = 0.75, 0.97
 MAX_TOOL_TOKENS: Final = 60
 # The share of the previous weights in the running mean, which is the result.
-AVERAGE: Final = 0.98
+AVERAGE: Final = 0.985
 DEV_TOOLS: Final = 500
 
 _WORD_BOUNDARY = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\W]+")
@@ -146,7 +147,7 @@ class TeacherTrainer:
             known.update(zip(missing, self._reference.encode(texts), strict=True))
         vectors = torch.stack([known[key] for key in others])
         similarity = vectors[: len(batch)] @ vectors.T
-        servers, verbs = [self._server(key) for key in others], [self._verb(key) for key in others]
+        servers, verbs = [self._server(key) for key in others], [find_verb(self._data.tools[key]) for key in others]
         twins = similarity > TWINS
         for row, column in twins.nonzero().tolist():
             if servers[row] == servers[column]:
@@ -162,10 +163,6 @@ class TeacherTrainer:
     def _server(self, key: Key) -> tuple[str, str]:
         return key[0], self._data.tools[key].server or key[1]
 
-    def _verb(self, key: Key) -> int:
-        words = _WORD_BOUNDARY.sub(" ", self._data.tools[key].name).lower().split()
-        return next((VERBS[word] for word in words if word in VERBS), -1)
-
     def _report(self) -> None:
         """Print how often the right tool of a dev server is first, and in the top five."""
         chosen = random.Random(0).sample(self._data.written["dev"], DEV_TOOLS)
@@ -178,6 +175,12 @@ class TeacherTrainer:
             ranks = (similarity > similarity.diagonal()[:, None]).sum(1)
             first, in_five = (float((ranks < limit).float().mean()) for limit in (1, 5))
             print(f"teacher, {name} of dev servers: {first:.1%} first, {in_five:.1%} in five", flush=True)
+
+
+def find_verb(tool: Tool) -> int:
+    """Return the number of the verb in a tool's name, or -1."""
+    words = _WORD_BOUNDARY.sub(" ", tool.name).lower().split()
+    return next((VERBS[word] for word in words if word in VERBS), -1)
 
 
 def _sample_queries(example: Example, chance: random.Random) -> list[str]:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple
 
 from torch import Tensor
@@ -22,6 +24,12 @@ from training.teacher import MAX_TOOL_TOKENS
 PUBLIC_QUERIES: Final = 1.5
 # The tools without queries that are used of the large API directory, and of the sets without servers.
 DIRECTORY, DIRECTORY_TOOLS, SET_TOOLS = "toolbench", 6_000, 4_000
+# The queries that are learned without a tool: of the public sets, sentences of descriptions, and parts of queries.
+MORE_PUBLIC, SENTENCES, PARTS = 6_000, 18_000, 12_000
+MIN_WORDS, MAX_WORDS = 3, 25
+DROPPED_WORDS: Final = 0.15
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 
 
 class TextVectors(NamedTuple):
@@ -33,8 +41,12 @@ class TextVectors(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TrainingTexts:
-    """Texts and token ids of tools and queries. `pairs` has the places of each query and its tool."""
+    """Texts and token ids of tools and queries.
 
+    `pairs` has the places of each query and its tool. The queries after these have no tool.
+    """
+
+    keys: list[Key]
     tools: list[str]
     queries: list[str]
     tool_ids: list[list[int]]
@@ -57,13 +69,44 @@ def read_texts(data: TrainingData, tokenizer: WordPieceTokenizer) -> TrainingTex
     tools = [build_tool_text(data.tools[key]) for key in keys]
     queries = [translate_to_english(query) for example in examples for query in example.queries]
     asked = [place[example.tool] for example in examples for _ in example.queries]
+    queries += map(translate_to_english, _sample_free_queries(data, queries, chance))
     return TrainingTexts(
+        keys,
         tools,
         queries,
         [tokenizer.encode(text, MAX_TOOL_TOKENS) for text in tools],
         [tokenizer.encode(text, MAX_TOKENS) for text in queries],
         list(enumerate(asked)),
     )
+
+
+def _sample_free_queries(data: TrainingData, queries: Sequence[str], chance: random.Random) -> Iterable[str]:
+    """Return queries that are used without a tool: only the vectors of a teacher are learned from them."""
+    known = set(queries)
+    public = [query for some in data.public.values() for example in some for query in example.queries]
+    sentences = [
+        sentence
+        for key, tool in data.tools.items()
+        if data.sides.get(key, "train") == "train"
+        for sentence in islice(_SENTENCE_END.split(tool.description), 2)
+        if MIN_WORDS <= len(sentence.split()) <= MAX_WORDS
+    ]
+    parts = [_cut_query(chance.choice(queries), chance.choice(queries), chance) for _ in range(PARTS)]
+    for texts, count in ((public, MORE_PUBLIC), (sentences, SENTENCES), (parts, PARTS)):
+        free = list(dict.fromkeys(text for text in texts if text not in known))
+        yield from chance.sample(free, min(count, len(free)))
+
+
+def _cut_query(query: str, other: str, chance: random.Random) -> str:
+    """Return a query without some words, some words of it, or the query and another one."""
+    words = query.split()
+    drawn = chance.random()
+    if drawn < 0.3 or len(words) <= MIN_WORDS:
+        return f"{query.rstrip('.')}{chance.choice((' and ', '. ', ', then '))}{other}"
+    if drawn < 0.6:
+        start = chance.randrange(len(words) - MIN_WORDS)
+        return " ".join(words[start : start + chance.randint(MIN_WORDS, 12)])
+    return " ".join([word for word in words if chance.random() >= DROPPED_WORDS] or words)
 
 
 def _choose_tools(data: TrainingData, examples: Sequence[Example], chance: random.Random) -> list[Key]:
