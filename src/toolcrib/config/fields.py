@@ -199,7 +199,7 @@ class SettingField:
         else:
             text = f"one of {choices}" if choices else _TYPE_NAMES[self.type]
         if self.minimum is not None and self.maximum is not None:
-            text += f" from {self.minimum:,g} to {self.maximum:,.0f}"
+            text += f" from {self.minimum:,.12g} to {self.maximum:,.0f}"
         return f"{text}, or null" if self.is_nullable else text
 
 

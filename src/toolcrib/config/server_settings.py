@@ -40,7 +40,7 @@ class ServerConfig:
     openapi: str = setting(
         "", "An OpenAPI document, as a file or a URL. Its operations become tools, which call the API.", secret=True
     )
-    base_url: str = setting("", "The address of the API, in place of the one in the document.", secret=True)
+    base_url: str = setting("", "The URL of the API, instead of the one in the document.", secret=True)
     query: Mapping[str, str] = setting({}, "Query parameters to send with every request to the API.", secret=True)
     basic_auth: str = setting("", "`user:password` for the API.", secret=True)
     refresh_seconds: float = setting(
@@ -84,7 +84,7 @@ class ServerConfig:
     answer_seconds: float = setting(
         600.0,
         "Timeout for a client to answer a request of the server during a call. The timeout of the "
-        "call is paused meanwhile.",
+        "call does not run during this time.",
         0.1,
         _DAY,
     )

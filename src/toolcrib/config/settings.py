@@ -95,22 +95,24 @@ class AccessProfile:
     pins: Mapping[str, str] = setting(
         {},
         "Fingerprints of definitions by `server___tool`. If a tool has another definition, the profile cannot use it, "
-        "also after it was approved for the others.",
+        "even if it is approved for the others.",
     )
     record_content: bool | None = setting(
         None, "Whether the audit log has the arguments and results of calls; null for the setting of `audit`."
     )
-    calls_per_minute: int | None = setting(None, "The calls in a minute, of all clients; null for no limit.", 1, 10**9)
+    calls_per_minute: int | None = setting(
+        None, "Calls per minute of all clients together; null for no limit.", 1, 10**9
+    )
     searches_per_minute: int | None = setting(
-        None, "The searches in a minute, of all clients; null for no limit.", 1, 10**9
+        None, "Searches per minute of all clients together; null for no limit.", 1, 10**9
     )
     max_concurrent_calls: int | None = setting(
-        None, "The calls that run at the same time, of all clients; null for no limit.", 1, _MILLION
+        None, "Calls of all clients together that run at the same time; null for no limit.", 1, _MILLION
     )
     result_bytes_per_minute: int | None = setting(
         None,
-        "The bytes of results in a minute; null for no limit. The result that exceeds it is delivered, and later calls "
-        "are refused.",
+        "Bytes of results per minute of all clients together; null for no limit. The result that exceeds it is still "
+        "delivered, and later calls are refused.",
         1024,
         10**12,
     )
@@ -199,7 +201,7 @@ class SafetyConfig:
     new: NewToolAction = setting(
         "auto",
         "What to do with a new tool of a server whose tools are known: hold it until you approve it, or trust it. "
-        "`auto` holds it if its definition looks hostile or its name is similar to that of a held tool.",
+        "`auto` holds it if its definition looks hostile or its name is similar to that of a quarantined tool.",
     )
     inherit_env: tuple[str, ...] | None = setting(
         None,
@@ -303,9 +305,9 @@ class HttpConfig:
     max_sessions: int = setting(10_000, "The maximum number of open MCP sessions.", 1, _MILLION)
     session_idle_seconds: float = setting(1800.0, "Close an MCP session after this idle time.", 1, _DAY)
     drain_seconds: float = setting(
-        0.0, "After SIGTERM, report for this time that the gateway is not ready, and accept requests meanwhile.", 0, 600
+        0.0, "After SIGTERM, report for this time that the gateway is not ready, but accept requests.", 0, 600
     )
-    shutdown_seconds: float = setting(20.0, "When stopping, the time for the requests in flight.", 0, 3600)
+    shutdown_seconds: float = setting(20.0, "When the gateway stops, the time to finish its requests.", 0, 3600)
     server_edits: EditSwitch = setting(
         "local",
         "Whether the console and `/api` may test and edit servers, which are programs on this machine: `local` only if "
@@ -391,9 +393,9 @@ class LlmGatewayConfig:
     upstreams: tuple[LlmUpstreamConfig, ...] = ()
     # Further names of models. The targets after the first are fallbacks.
     aliases: Mapping[str, tuple[ModelTarget, ...]] = field(default_factory=dict)
-    threshold_tools: int = setting(31, "Search from this number of tools on.", 0, _MILLION)
+    threshold_tools: int = setting(31, "Search if a request has at least this number of tools.", 0, _MILLION)
     threshold_tokens: int = setting(
-        10_000, "Search from this number of tokens in tool definitions on.", 0, 100 * _MILLION
+        10_000, "Search if the tool definitions have at least this number of tokens.", 0, 100 * _MILLION
     )
     max_rounds: int = setting(10, "The maximum number of searches in a row in a request.", 1, 100)
     max_tools: int = setting(10_000, "A request with more tools is rejected.", 1, _MILLION)
@@ -438,7 +440,7 @@ class GatewayConfig:
     journal: str = setting(
         "",
         "The folder in which a gateway keeps what it has recorded until it is in the database, so that a killed gateway "
-        "loses nothing. Without it, next to the SQLite file or this file.",
+        "loses nothing. By default it is next to the SQLite file or this file.",
     )
     token_keys: tuple[str, ...] = setting(
         (),
