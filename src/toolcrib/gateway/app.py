@@ -22,11 +22,10 @@ from toolcrib.gateway.auth import ANONYMOUS, Authenticator
 from toolcrib.gateway.browser_sessions import BrowserSessions
 from toolcrib.gateway.http_server import Drain, DrainMiddleware
 from toolcrib.gateway.keys import KeyRing
-from toolcrib.gateway.llm.conversation_memory import ConversationMemory
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory, MemorySharing
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
 from toolcrib.gateway.llm.routes import build_llm_routes
-from toolcrib.gateway.llm.shared_memory import MemorySharing
 from toolcrib.gateway.llm.usage import UsageMeter
 from toolcrib.gateway.login import LoginApi
 from toolcrib.gateway.mcp.admin.access_api import add_access_routes

@@ -1,4 +1,4 @@
-"""Which tools a model sees from the start, and how much of the others.
+"""Which tools a model sees from the start, and how much of the others; and the arguments of its searches.
 
 A tool's *policy* is `never` deferred, `always` deferred, or `automatic`, which leaves it to the
 `Disclosure`. Everything here is a pure function of the tools and the settings.
@@ -6,6 +6,7 @@ A tool's *policy* is `never` deferred, `always` deferred, or `automatic`, which 
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -17,8 +18,6 @@ from toolcrib.core.token_count import TokenCounter, ToolTokenCounter, count_tool
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
-Tier = Literal["full", "stub", "name", "hidden"]
-
 WINDOW_TOKENS: Final = 200_000
 SHARE_PERCENT: Final = 10.0
 SERVER_PRIORITY: Final = "server_priority"
@@ -27,8 +26,35 @@ RANDOM: Final = "random"
 USAGE: Final = "usage"
 SERVER_SIZE: Final = "server_size"
 ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE, SERVER_SIZE)
-
 _SHARE = re.compile(r"auto(?::([0-9]{1,3}(?:\.[0-9]{1,3})?)%?)?")
+
+
+def parse_queries(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the queries of a search: `query`, `queries`, or both, as a list or a text."""
+    several = arguments.get("queries")
+    values = [arguments.get("query"), *(several if isinstance(several, list) else [several])]
+    texts = (value.strip() for value in values if isinstance(value, str))
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def parse_limit(arguments: Mapping[str, Any], default: int, most: int) -> int:
+    """Return how many hits a search asks for, between 1 and `most`."""
+    limit = arguments.get("limit")
+    # The last condition excludes NaN.
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit != limit:
+        return default
+    return int(min(max(limit, 1), most))
+
+
+def parse_found_names(text: str) -> tuple[str, ...]:
+    """Return the names in the reply to a search; none if the text is something else, or was cut."""
+    try:
+        return tuple(str(entry["name"]) for entry in json.loads(text)["found"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()
+
+
+Tier = Literal["full", "stub", "name", "hidden"]
 
 
 def _check_count(name: str, value: object) -> None:

@@ -16,11 +16,10 @@ from toolcrib.cli.printing import format_count, json_option, print_json, print_n
 from toolcrib.config.loader import load_config, require_config_path
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_EXAMPLES, Tool
-from toolcrib.embedders.user_cache import find_cache_folder
+from toolcrib.embedders.cache import find_cache_folder
 from toolcrib.enrichment.checks import RequestChecker
 from toolcrib.enrichment.example_file import read_example_requests, write_example_requests
-from toolcrib.enrichment.run import WrittenRequests, write_checked_requests
-from toolcrib.enrichment.writer import RequestWriter
+from toolcrib.enrichment.writer import RequestWriter, WrittenRequests, write_checked_requests
 from toolcrib.errors import EnrichmentFailed
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.hub.startup import open_hub

@@ -39,8 +39,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, ToolPool, build_pool, read_eval_sets
-from toolcrib.evaluation.never_found import NeverFoundTool, list_never_found
-from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
+from toolcrib.evaluation.runner import EvalResult, NeverFoundTool, build_rankers, list_never_found, run_queries
 from toolcrib.evaluation.summary import EvalSummary, summarize
 from toolcrib.files.atomic_write import resolve_links, write_file_atomically
 from toolcrib.files.catalog_file import read_catalog_file

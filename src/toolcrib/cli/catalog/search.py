@@ -14,7 +14,7 @@ from toolcrib.cli.catalog.gateway_catalog import GatewayCatalog
 from toolcrib.cli.gateway.client import find_running_gateway, gateway_options
 from toolcrib.cli.printing import ToolTable, format_reasons, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.core.catalog import Catalog
-from toolcrib.embedders.user_cache import find_cache_folder
+from toolcrib.embedders.cache import find_cache_folder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.files.array_file import ArrayFile
 from toolcrib.files.catalog_file import read_catalog_file

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from toolcrib.enrichment.run import MAX_JOBS
-from toolcrib.enrichment.writer import TIMEOUT_SECONDS, RequestWriter
+from toolcrib.enrichment.writer import MAX_JOBS, TIMEOUT_SECONDS, RequestWriter
 
 
 class WriterOptions:

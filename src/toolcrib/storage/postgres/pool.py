@@ -7,10 +7,11 @@ store would stay away for minutes after the server is back.
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import BoundedSemaphore, Lock
+from contextlib import contextmanager, suppress
+from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any, Final
 
 import psycopg
@@ -19,10 +20,10 @@ from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from toolcrib.errors import InvalidConfig, InvalidStore, StoreUnavailable
-from toolcrib.storage.postgres.deadlines import ResponseDeadlines
 from toolcrib.storage.postgres.errors import build_connect_error, is_connection_error
 from toolcrib.storage.postgres.migrations import SCHEMA
 
+_CHECK_SECONDS: Final = 0.5
 MAX_CONNECTIONS: Final = 8
 # How long a thread waits for one of them.
 WAIT_SECONDS: Final = 10.0
@@ -34,7 +35,6 @@ RESPONSE_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 1.0
 # A connection without an answer for this time is broken.
 _NETWORK_TIMEOUT_SECONDS: Final = 10
-
 _LOG: Final = logging.getLogger("toolcrib.storage")
 DEFAULT_PARAMETERS: Final[dict[str, Any]] = {
     "application_name": "toolcrib",
@@ -49,6 +49,48 @@ _SESSION_SETTINGS: Final = (
     f"SET statement_timeout TO '{STATEMENT_TIMEOUT_SECONDS}s'; SET lock_timeout TO '{STATEMENT_TIMEOUT_SECONDS}s'; "
     f"SET idle_in_transaction_session_timeout TO '{3 * STATEMENT_TIMEOUT_SECONDS}s'"
 )
+
+
+class ResponseDeadlines:
+    """Closes the socket of a connection that is used for too long. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._in_use: dict[object, tuple[float, Connection[Any]]] = {}
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="toolcrib-deadlines", daemon=True)
+
+    @contextmanager
+    def limit(self, connection: Connection[Any], seconds: float) -> Iterator[None]:
+        """Break the connection if the block takes longer than a time; its statement then raises an error."""
+        token = object()
+        with self._lock:
+            self._in_use[token] = (time.monotonic() + seconds, connection)
+            if self._thread.ident is None:
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._in_use[token]
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(_CHECK_SECONDS):
+            now = time.monotonic()
+            # With the lock, so that no block ends and gives its connection to another one meanwhile.
+            with self._lock:
+                for deadline, connection in self._in_use.values():
+                    if now > deadline:
+                        _shut_down(connection)
+
+
+def _shut_down(connection: Connection[Any]) -> None:
+    with suppress(OSError), socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
 
 
 class PostgresPool:

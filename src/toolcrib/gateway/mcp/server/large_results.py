@@ -18,6 +18,7 @@ from toolcrib.errors import InvalidQuery, InvalidSchema, InvalidStore, SearchTim
 from toolcrib.gateway.mcp.results.document import (
     ResultDocument,
     collect_text,
+    cut_value,
     encode_json,
     estimate_text_tokens,
     get_content,
@@ -25,7 +26,6 @@ from toolcrib.gateway.mcp.results.document import (
 )
 from toolcrib.gateway.mcp.results.preview import describe_size, render_preview
 from toolcrib.gateway.mcp.results.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadRequest, read_document
-from toolcrib.gateway.mcp.results.shortening import cut_value
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import ITEM_KINDS, MAX_SIZE_META_KEY, text_result
 from toolcrib.hub.directory import DirectoryEntry, exceeds_size

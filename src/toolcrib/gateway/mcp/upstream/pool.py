@@ -21,8 +21,7 @@ from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.store_paths import resolve_log_folder
 from toolcrib.config.watch import diff_configs
 from toolcrib.errors import InvalidStore, ServerUnavailable
-from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances
-from toolcrib.gateway.mcp.upstream.leases import run_with_lease
+from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances, run_with_lease
 from toolcrib.gateway.mcp.upstream.oauth_tokens import find_token_place, rotate_tokens
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
