@@ -23,10 +23,10 @@ from toolcrib.config.registry_format import RegistryOption, RegistryServer, read
 from toolcrib.config.server_entry import check_url
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.json_file import read_json_file
-from toolcrib.files.remote_file import fetch_remote_file
 from toolcrib.gateway.hosts import is_loopback
 from toolcrib.gateway.mcp.upstream.openapi.document import (
     OpenApiDocument,
+    fetch_remote_file,
     get_mapping,
     get_text,
     is_private_host,

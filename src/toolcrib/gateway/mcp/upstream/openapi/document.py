@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import http.client
 import ipaddress
 import json
 import re
+import urllib.error
+import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 from urllib.parse import unquote, urljoin, urlsplit
 
 from toolcrib.errors import InvalidConfig
-from toolcrib.files.remote_file import fetch_remote_file
 from toolcrib.files.yaml_text import parse_yaml
 
 MAX_DOCUMENT_BYTES: Final = 20 * 1024 * 1024
@@ -37,6 +39,31 @@ _SCHEMA_KEYWORDS: Final = ("items", "additionalProperties", "not", "contains", "
 _LIST_KEYWORDS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
 _MAP_KEYWORDS: Final = ("properties", "patternProperties")
 _INVALID_NAME_CHARS: Final = re.compile(r"[^A-Za-z0-9_.-]+")
+
+
+def fetch_remote_file(url: str, max_bytes: int, timeout_seconds: float, *, uses_proxy: bool = True) -> bytes:
+    """Return the content at a URL; raise `InvalidConfig` if it can't be read, is too large or redirects."""
+    request = urllib.request.Request(url, headers={"Accept": "application/json, application/yaml;q=0.9, */*;q=0.1"})
+    opener = urllib.request.build_opener(_NoRedirects, *[urllib.request.ProxyHandler({})] * (not uses_proxy))
+    try:
+        with opener.open(request, timeout=timeout_seconds) as response:
+            content: bytes = response.read(max_bytes + 1)
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise InvalidConfig(f"{url} returned HTTP {error.code}; check the address") from None
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        raise InvalidConfig(f"{url}: cannot be read: {getattr(error, 'reason', error)}") from None
+    if len(content) > max_bytes:
+        raise InvalidConfig(f"{url}: is larger than {max_bytes // 1024**2} MiB")
+    return content
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Refuses redirects: the user has chosen this address and no other."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> NoReturn:
+        fp.close()
+        raise InvalidConfig(f"{req.full_url} redirects to {newurl}; pass that address if you trust it")
 
 
 class UnresolvedReference(Exception):
