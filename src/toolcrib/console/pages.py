@@ -56,6 +56,8 @@ PAGE_HEADERS: Final = {
     "x-frame-options": "DENY",
 }
 
+RenderPage = Callable[[Request, str, str], str]
+
 
 class StaticFiles:
     """All static files, held in memory."""
@@ -130,9 +132,6 @@ def build_console_routes() -> list[BaseRoute]:
     routes.append(Route("/login", _build_endpoint(render, "login", "Log in"), methods=["GET"], name="login"))
     routes.append(static.route())
     return routes
-
-
-RenderPage = Callable[[Request, str, str], str]
 
 
 def _build_renderer(static: StaticFiles) -> RenderPage:

@@ -48,6 +48,10 @@ Speed = Literal["metres_per_second", "kilometres_per_hour", "miles_per_hour", "k
 Size = Literal["byte", "kilobyte", "megabyte", "gigabyte", "kibibyte", "mebibyte", "gibibyte"]
 Degree = Literal["celsius", "fahrenheit", "kelvin"]
 
+Day = Annotated[str, Field(description="A day, such as 2026-07-28.", max_length=10)]
+Year = Annotated[int, Field(ge=1, le=9999)]
+Shift = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
+
 
 def add_numbers(numbers: Numbers) -> float:
     """Return the sum of numbers."""
@@ -190,11 +194,6 @@ def convert_temperature(amount: Number, from_unit: Degree, to_unit: Degree) -> f
     value = kelvin[from_unit]
     results = {"celsius": value - 273.15, "fahrenheit": value * 1.8 - 459.67, "kelvin": value}
     return round(results[to_unit], 6)
-
-
-Day = Annotated[str, Field(description="A day, such as 2026-07-28.", max_length=10)]
-Year = Annotated[int, Field(ge=1, le=9999)]
-Shift = Annotated[int, Field(ge=-1_000_000, le=1_000_000)]
 
 
 def current_time() -> str:

@@ -48,7 +48,7 @@ from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.shared_values import ValueKind
 
-# Where clients whose base URL lacks the version send their requests.
+# Paths of requests from clients whose base URL lacks `/v1`.
 _LLM_PATHS: Final = ("/chat/completions", "/messages", "/responses", "/embeddings", "/completions", "/models")
 
 
@@ -60,7 +60,7 @@ def build_http_app(
     sessions: BrowserSessions | None = None,
     drain: Drain | None = None,
 ) -> SecurityMiddleware:
-    """Return the application of `toolcrib serve`. Browsers need `pages`, the console's, and `sessions`."""
+    """Return the application of `toolcrib serve`. Browsers need the `pages` of the console, and `sessions`."""
     metrics = MetricsRegistry()
     recording = Recording(AuditLog(hub), KeyRing(hub), drain or Drain())
     # The keys change with the configuration, and at run time.
@@ -91,7 +91,7 @@ def build_unprotected_app(
 
 
 class _PrincipalMiddleware:
-    """Counts the use of keys, and passes the principal to the MCP SDK: only the owner of a session can use it."""
+    """Counts the use of keys, and passes the principal to the MCP SDK, which lets only its owner use a session."""
 
     def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         self._app = app

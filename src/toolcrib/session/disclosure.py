@@ -35,6 +35,8 @@ SERVER_SIZE: Final = "server_size"
 ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE, SERVER_SIZE)
 _SHARE = re.compile(r"auto(?::([0-9]{1,3}(?:\.[0-9]{1,3})?)%?)?")
 
+Tier = Literal["full", "stub", "name", "hidden"]
+
 
 def find_hosting_provider(model: str) -> Provider | None:
     """Return the provider that searches tools for this model, or None.
@@ -78,9 +80,6 @@ def parse_found_names(text: str) -> tuple[str, ...]:
         return tuple(str(entry["name"]) for entry in json.loads(text)["found"])
     except (ValueError, TypeError, KeyError, RecursionError):
         return ()
-
-
-Tier = Literal["full", "stub", "name", "hidden"]
 
 
 def _check_count(name: str, value: object) -> None:

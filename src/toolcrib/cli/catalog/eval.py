@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from toolcrib.cli.catalog.enrich import WriterOptions, writer_options
 from toolcrib.cli.catalog.eval_generate import generate_eval_set
 from toolcrib.cli.catalog.eval_report import (
     means_to_json,
@@ -23,7 +24,6 @@ from toolcrib.cli.catalog.eval_report import (
     summary_to_json,
 )
 from toolcrib.cli.catalog.search import find_gateway_catalog, open_catalog
-from toolcrib.cli.catalog.writer_options import WriterOptions, writer_options
 from toolcrib.cli.printing import (
     format_count,
     json_option,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.catalog.writer_options import WriterOptions
+from toolcrib.cli.catalog.enrich import WriterOptions
 from toolcrib.cli.printing import format_count, sanitize, wrap
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool

@@ -18,9 +18,8 @@ import psycopg
 from psycopg import Connection, Cursor, errors
 
 from toolcrib.errors import InvalidStore
-from toolcrib.storage.postgres.errors import build_error, is_connection_error
 from toolcrib.storage.postgres.migrations import LOCK_CLASS, MIGRATION_TIMEOUT_SECONDS, migrate_database
-from toolcrib.storage.postgres.pool import RETRY_SECONDS, PostgresPool
+from toolcrib.storage.postgres.pool import RETRY_SECONDS, PostgresPool, build_error, is_connection_error
 from toolcrib.storage.sql_database import MISSED_MESSAGES, OnMessage, SqlFunction
 
 _NAMED_VALUE: Final = re.compile(r"(?<![:\w]):(\w+)")

@@ -24,9 +24,11 @@ MAX_BREAKPOINTS: Final = 4
 BREAKPOINT: Final = {"type": "ephemeral"}
 
 Block = dict[str, Any]
+Message = dict[str, Any]
 # Returns the short description of a tool by name; empty if the request has no such tool.
 Describe = Callable[[str], str]
 
+_ID_DIGITS: Final = 22
 _DIGITS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _THINKING: Final = ("thinking", "redacted_thinking")
 
@@ -219,15 +221,12 @@ def _get_cache_control(block: Block) -> Block:
     return {} if value is None else {"cache_control": value}
 
 
-def _to_base62(number: int, count: int = 22) -> str:
+def _to_base62(number: int) -> str:
     digits = ""
-    for _ in range(count):
+    for _ in range(_ID_DIGITS):
         number, digit = divmod(number, len(_DIGITS))
         digits += _DIGITS[digit]
     return digits
-
-
-Message = dict[str, Any]
 
 
 def message_anchor(content: object) -> tuple[object, ...]:

@@ -53,6 +53,8 @@ FOUND_PER_SEARCH: Final = 2.0
 TYPICAL_HISTORY_TOKENS: Final = 8_000
 _BILLIONS: Final = re.compile(r"(?<![a-z0-9.])(\d{1,4}(?:\.\d{1,2})?)b(?![a-z0-9])")
 
+Style = Literal["all", "dispatch", "reveal"]
+
 
 class KnownClient(NamedTuple):
     """A client with built-in tools: those that identify it, and those that it needs in most turns."""
@@ -118,9 +120,6 @@ def _pair_words(words: Sequence[str]) -> list[tuple[str, str]]:
     """Return the neighbouring words of a name, with `tool` for `tools` and without filling words."""
     kept = ["tool" if word == "tools" else word for word in words if word not in _FILLERS]
     return list(pairwise(kept))
-
-
-Style = Literal["all", "dispatch", "reveal"]
 
 
 class ExposurePlan(NamedTuple):

@@ -56,6 +56,8 @@ _VALID_OPENAI_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 MAX_CACHED_TOOLS: Final = 200_000
 MAX_CACHED_BYTES: Final = 32 << 20
 
+Value = TypeVar("Value")
+
 
 def to_wire_name(id: str) -> str:
     """Return the name under which OpenAI's APIs accept a tool; the id itself where it is valid."""
@@ -290,9 +292,6 @@ class ToolIndex:
             execute_name=prompts.CALL_NAME,
             min_score_share=MIN_SCORE_SHARE,
         )
-
-
-Value = TypeVar("Value")
 
 
 class _CachedValue(NamedTuple, Generic[Value]):

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import anyio
 
+from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.config.settings import ResultsConfig
 from toolcrib.core import prompts
 from toolcrib.core.validation import find_problems
@@ -75,9 +76,9 @@ class LargeResults:
         if not isinstance(handle, str) or not handle:
             return text_result(prompts.HANDLE_MISSING, is_error=True)
         request = ReadRequest(
-            path=_to_text(arguments.get("path")),
-            search=_to_text(arguments.get("search")),
-            regex=_to_text(arguments.get("regex")),
+            path=str_or_empty(arguments.get("path")),
+            search=str_or_empty(arguments.get("search")),
+            regex=str_or_empty(arguments.get("regex")),
             offset=_to_int(arguments.get("offset"), 0, 10**9),
             limit=max(_to_int(arguments.get("limit"), DEFAULT_LIMIT, MAX_LIMIT), 1),
         )
@@ -198,10 +199,6 @@ def replace_text_parts(content: list[Any], preview: str) -> list[Any]:
     first = next((number for number, part in enumerate(content) if get_part_text(part) is not None), 0)
     before = [part for number, part in others if number < first]
     return [*before, {"type": "text", "text": preview}, *(part for number, part in others if number > first)]
-
-
-def _to_text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _to_int(value: object, default: int, maximum: int) -> int:
