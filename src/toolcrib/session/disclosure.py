@@ -1,4 +1,4 @@
-"""Which tools a model sees from the start, and how much of the others; and the arguments of its searches.
+"""Which tools a model sees from the start, and how much of the others; its searches, and which providers search.
 
 A tool's *policy* is `never` deferred, `always` deferred, or `automatic`, which leaves it to the
 `Disclosure`. Everything here is a pure function of the tools and the settings.
