@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from toolcrib.core.rights import allow_all
     from toolcrib.core.token_count import estimate_tokens
     from toolcrib.core.tool import Tool
-    from toolcrib.embedders.user_cache import use_vector_cache
+    from toolcrib.embedders.cache import use_vector_cache
     from toolcrib.errors import (
         AgentUnfinished,
         CallRefused,
@@ -62,7 +62,7 @@ _NAMES = {
     "core.rights": "allow_all",
     "core.token_count": "estimate_tokens",
     "core.tool": "Tool",
-    "embedders.user_cache": "use_vector_cache",
+    "embedders.cache": "use_vector_cache",
     "errors": "AgentUnfinished CallRefused DuplicateTool InvalidConfig InvalidQuery InvalidTool ToolcribError UnknownTool",
     "files.catalog_file": "read_catalog_file",
     "registry.registry": "Registry",

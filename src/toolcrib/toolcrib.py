@@ -34,8 +34,7 @@ from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.execution import render_value
 from toolcrib.registry.registry import Registry
 from toolcrib.search.engine import SearchEngine
-from toolcrib.session.disclosure import Disclosure
-from toolcrib.session.hosted_search import find_hosting_provider
+from toolcrib.session.disclosure import Disclosure, find_hosting_provider
 from toolcrib.session.session import Session
 from toolcrib.session.turn import Style, ToolTask, TurnHandler
 from toolcrib.tool_sources import check_tool_schema, collect_tools, find_toolsets

@@ -25,9 +25,9 @@ from tests.support.scripted_model.server import Request, ScriptedModel
 from tests.support.scripted_model.turn import ToolCall as ModelToolCall
 from tests.support.scripted_model.turn import Turn
 from toolcrib.console.pages import PAGES
-from toolcrib.gateway.time_series import SeriesCounter
 from toolcrib.storage import open_store
 from toolcrib.storage.audit import AuditAction, AuditOutcome, AuditRow
+from toolcrib.storage.time_series import SeriesCounter
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images" / "console"
 QUALITY = 82

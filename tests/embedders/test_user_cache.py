@@ -11,14 +11,13 @@ from click.testing import CliRunner
 
 from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.cli.main import toolcrib as toolcrib_command
-from toolcrib.embedders.cache import CachedEmbedder, VectorStore, hash_text
-from toolcrib.embedders.user_cache import find_cache_folder, use_vector_cache
+from toolcrib.embedders.cache import CachedEmbedder, VectorStore, find_cache_folder, hash_text, use_vector_cache
 from toolcrib.encoder.default import DEFAULT_ENCODER, DefaultEncoder
 
 TEXTS = ["mail send: Send an email", "files resize: Make a picture smaller"]
 SCRIPT = """
 import sys
-from toolcrib.embedders.user_cache import use_vector_cache
+from toolcrib.embedders.cache import use_vector_cache
 from toolcrib.encoder.default import DEFAULT_ENCODER
 with use_vector_cache(sys.argv[1]):
     for number in range(5):

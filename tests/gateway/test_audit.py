@@ -17,14 +17,13 @@ from toolcrib.errors import InvalidStore
 from toolcrib.gateway import audit
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.logs import is_secret_name
-from toolcrib.gateway.time_series import OTHER_CLIENTS, SeriesCounter, build_point
 from toolcrib.hub.hub import Hub
 from toolcrib.search.lexical.ranker import LexicalRanker
 from toolcrib.storage.audit import AuditFilter, AuditRow
 from toolcrib.storage.journal import JournalMark
 from toolcrib.storage.sqlite.database import SqliteDatabase
 from toolcrib.storage.store import Store
-from toolcrib.storage.time_series import SeriesAmount
+from toolcrib.storage.time_series import OTHER_CLIENTS, SeriesAmount, SeriesCounter, build_point
 
 
 class FailingStore(Store):

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from toolcrib.cli.gateway.lint import lint_tools
 from toolcrib.config.parser import parse_config
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.errors import InvalidConfig
 from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.hub.hub import Hub, build_manifest
-from toolcrib.hub.lint import lint_tools
 from toolcrib.search.engine import RANKERS
 from toolcrib.search.filters import Where
 from toolcrib.storage import open_store

@@ -16,8 +16,7 @@ from tests.gateway.serving import wait_until
 from tests.support.postgres import PostgresServer
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig
-from toolcrib.embedders.cache import CachedEmbedder, VectorStore, hash_text, pack_vector
-from toolcrib.embedders.user_cache import use_vector_cache
+from toolcrib.embedders.cache import CachedEmbedder, VectorStore, hash_text, pack_vector, use_vector_cache
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import StoreUnavailable
 from toolcrib.hub.hub import Hub, build_manifest

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib.session.hosted_search import find_hosting_provider
+from toolcrib.session.disclosure import find_hosting_provider
 
 
 @pytest.mark.parametrize(

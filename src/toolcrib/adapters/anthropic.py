@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import (
     FieldReader,
     dicts_or_empty,
@@ -16,7 +15,7 @@ from toolcrib.adapters.plain_json import (
     to_plain_dict,
     to_plain_dicts,
 )
-from toolcrib.core.calls import CallReply, PastCall, ToolCall
+from toolcrib.core.calls import CallHistory, CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import (
     FieldReader,
     describe_entry,
@@ -17,7 +16,7 @@ from toolcrib.adapters.plain_json import (
     to_plain_dict,
     to_plain_dicts,
 )
-from toolcrib.core.calls import CallReply, PastCall, ToolCall
+from toolcrib.core.calls import CallHistory, CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 from toolcrib.errors import InvalidSchema, InvalidTool

@@ -6,9 +6,8 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import FieldReader, join_texts, str_or_empty, to_plain_dict, to_plain_dicts
-from toolcrib.core.calls import CallReply, PastCall, ToolCall
+from toolcrib.core.calls import CallHistory, CallReply, PastCall, ToolCall
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import public_name
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import (
     FieldReader,
     dicts_or_empty,
@@ -15,7 +14,7 @@ from toolcrib.adapters.plain_json import (
     to_plain_dict,
     to_plain_dicts,
 )
-from toolcrib.core.calls import CallReply, PastCall, ToolCall
+from toolcrib.core.calls import CallHistory, CallReply, PastCall, ToolCall
 from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.core.tool_names import public_name, safe_name
 

@@ -16,7 +16,7 @@ TOOL_FIELDS = (
     "hint", "version", "examples", "output_schema", "annotations", "policy",
 )  # fmt: skip
 
-# Fields no wire format uses; an entry in any format, or a list of tools, may have them too.
+# Fields that no other wire format has. An entry in any format, or a list of tools, may have them.
 COMMON_FIELDS = ("server", "server_description", "category", "tags", "hint", "version", "policy")
 
 _OBJECT_FIELDS = ("input_schema", "output_schema", "annotations")

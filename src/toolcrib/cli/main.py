@@ -96,7 +96,7 @@ def toolcrib(context: click.Context) -> None:
         context.color = False
     if context.invoked_subcommand in _ENCODING_COMMANDS:
         # Imported here, because the other commands do not need the encoder.
-        from toolcrib.embedders.user_cache import use_vector_cache
+        from toolcrib.embedders.cache import use_vector_cache
 
         context.with_resource(use_vector_cache())
 

@@ -13,7 +13,7 @@ from mcp.server.stdio import stdio_server
 
 from toolcrib import __version__
 from toolcrib.adapters.mcp import tools_to_wire
-from toolcrib.demo import data_tools, date_tools, number_tools, text_tools
+from toolcrib.demo import data_tools, number_tools, text_tools
 from toolcrib.registry.registry import Registry
 
 INSTRUCTIONS: Final = (
@@ -24,9 +24,9 @@ _READ_ONLY_ANNOTATIONS: Final = {"readOnlyHint": True, "idempotentHint": True, "
 
 
 def build_registry() -> Registry:
-    """Return a registry of all demo tools: the public functions of the four modules."""
+    """Return a registry of all demo tools: the public functions of the three modules."""
     tools = Registry(timeout_seconds=10)
-    for group in (text_tools, number_tools, date_tools, data_tools):
+    for group in (text_tools, number_tools, data_tools):
         for name, function in vars(group).items():
             if inspect.isfunction(function) and function.__module__ == group.__name__ and not name.startswith("_"):
                 tools.add(function, annotations=_READ_ONLY_ANNOTATIONS)

@@ -1,19 +1,24 @@
-"""An embedder that caches the vectors of another embedder in memory and in a SQLite file."""
+"""An embedder that caches the vectors of another embedder in memory and in a SQLite file, such as the file of the user."""
 
 from __future__ import annotations
 
 import hashlib
+import logging
+import os
 import sqlite3
+import sys
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from os import PathLike, fspath
+from pathlib import Path
 from threading import Lock
 from typing import Final, Protocol
 
 import numpy as np
 
+from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.errors import EmbeddingFailed, InvalidCacheFile, InvalidConfig
 from toolcrib.files.sqlite_file import SqliteFileType, migrate_file, open_connection, transaction
 from toolcrib.search.dense.embedder import Embedder, ProvisionalEmbedder, Vectors, score_service_names, validate_vectors
@@ -46,6 +51,13 @@ _FILE_TYPE: Final = SqliteFileType(
     error_type=InvalidCacheFile,
     recovery_note="it is filled again",
 )
+# About 50 MB. The oldest vectors are deleted first.
+MAX_USER_VECTORS: Final = 50_000
+CACHE_VARIABLE: Final = "TOOLCRIB_CACHE"
+_DISABLED: Final = frozenset({"0", "off", "false", "no"})
+_FOLDER: Final = "toolcrib"
+_FILE: Final = "vectors.db"
+_log = logging.getLogger(__name__)
 
 
 class VectorSource(Protocol):
@@ -280,3 +292,55 @@ def hash_text(name: str, side: str, text: str) -> bytes:
     """Return the cache key of a text. Query and tool keys differ, as their vectors may."""
     head = f"{side} {len(name)} {name} "
     return hashlib.blake2b((head + text).encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def find_cache_folder(environment: Mapping[str, str] = os.environ, platform: str = sys.platform) -> Path | None:
+    """Return the user's cache folder of Toolcrib; None if `TOOLCRIB_CACHE` is `off` or there is no home folder.
+
+    `TOOLCRIB_CACHE` can also name another folder.
+    """
+    chosen = environment.get(CACHE_VARIABLE, "")
+    if chosen:
+        return None if chosen.lower() in _DISABLED else Path(chosen).expanduser()
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    xdg = environment.get("XDG_CACHE_HOME", "")
+    if xdg and Path(xdg).is_absolute():
+        base = Path(xdg)
+    elif platform == "darwin":
+        base = home / "Library" / "Caches"
+    elif platform == "win32":
+        base = Path(environment.get("LOCALAPPDATA") or home / "AppData" / "Local")
+    else:
+        base = home / ".cache"
+    return base / _FOLDER
+
+
+@contextmanager
+def use_vector_cache(folder: str | os.PathLike[str] | None = None) -> Iterator[None]:
+    """Keep tool vectors of the shipped encoder in a folder, until the context ends.
+
+    Without a `folder` it is the user's cache folder. If that is not writable, vectors stay in memory.
+    Results do not depend on the cache.
+    """
+    target = find_cache_folder() if folder is None else Path(folder)
+    cache = None if target is None else _open_cache(target / _FILE)
+    previous = DEFAULT_ENCODER.vector_cache
+    DEFAULT_ENCODER.vector_cache = cache
+    try:
+        yield
+    finally:
+        DEFAULT_ENCODER.vector_cache = previous
+
+
+def _open_cache(path: Path) -> Callable[[Sequence[str]], Vectors] | None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        store = VectorStore(path, MAX_USER_VECTORS)
+        # The encoder keeps the vectors in memory.
+        return CachedEmbedder(DEFAULT_ENCODER.uncached, DEFAULT_ENCODER.version, source=store, capacity=1).embed_tools
+    except (InvalidCacheFile, OSError) as error:
+        _log.info("vectors are not cached: %s", error)
+        return None

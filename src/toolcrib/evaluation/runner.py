@@ -1,4 +1,4 @@
-"""Run the queries of an eval set in one mode and score the results."""
+"""Run the queries of an eval set in one mode, score the results, and explain the tools that are never found."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ TOP: Final = 5
 
 # The usual names of the metrics, in the order of the fields.
 METRIC_NAMES: Final = ("hit@1", "hit@5", "hit@10", "recall@1", "recall@5", "recall@10", "nDCG@10", "MRR", "all-steps@5")
+# Each tool costs one search.
+MAX_EXPLAINED_TOOLS: Final = 200
 
 
 class RankingScores(NamedTuple):
@@ -159,3 +161,41 @@ def run_queries(engine: SearchEngine, queries: Iterable[EvalQuery], mode: str) -
 
 def _score(query: EvalQuery, ids: Sequence[str]) -> RankingScores | None:
     return None if query.is_impossible else score_ranking(ids, query)
+
+
+class NeverFoundTool(NamedTuple):
+    """A tool that no query for it finds among the first hits, and the reason for one of them."""
+
+    id: str
+    query_count: int
+    query: str
+    verdict: str
+    first_hit: str
+
+
+def list_never_found(engine: SearchEngine, results: Iterable[EvalResult], mode: str) -> list[NeverFoundTool]:
+    """Return the tools that no query finds among the first five, those with most queries first.
+
+    A query that accepts one of several tools counts for a tool only if it finds none of the others.
+    """
+    missed: dict[str, list[EvalResult]] = {}
+    found: set[str] = set()
+    for result in results:
+        top = {id for id, _ in result.hits[:TOP]}
+        for target in result.query.targets:
+            found |= target & top
+            if not target & top:
+                for id in target:
+                    missed.setdefault(id, []).append(result)
+    never = sorted(missed.keys() - found, key=lambda id: (-len(missed[id]), id))
+    return [_explain(engine, id, missed[id], mode) for id in never[:MAX_EXPLAINED_TOOLS]]
+
+
+def _explain(engine: SearchEngine, id: str, results: list[EvalResult], mode: str) -> NeverFoundTool:
+    result = results[0]
+    first_hit = result.hits[0][0] if result.hits else ""
+    try:
+        verdict = engine.explain(result.query.text, id, limit=TOP, mode=mode).verdict
+    except (InvalidQuery, SearchTimeout) as error:
+        verdict = str(error)
+    return NeverFoundTool(id, len(results), result.query.text, verdict, first_hit)

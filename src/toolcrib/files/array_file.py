@@ -44,7 +44,7 @@ class ArrayFile:
         """Replace the file in one step. If that fails, for example because the disk is full, the old one stays."""
 
         def save(file: IO[bytes]) -> None:
-            # The type hints of `savez` take any name for that of its option.
+            # The type hints of `savez` read the name of any array as its option `allow_pickle`.
             np.savez(file, **{**arrays, _STAMP: self._stamp})  # type: ignore[arg-type]
 
         try:

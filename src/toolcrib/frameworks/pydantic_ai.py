@@ -14,9 +14,8 @@ from pydantic_ai.tools import AgentDepsT, ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool, WrapperToolset
 from pydantic_core import SchemaValidator, core_schema
 
-from toolcrib.adapters.call_history import CallHistory
 from toolcrib.adapters.plain_json import parse_arguments
-from toolcrib.core.calls import PastCall, ToolCall
+from toolcrib.core.calls import CallHistory, PastCall, ToolCall
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.prompts import SEARCH_NAME
 from toolcrib.core.rights import resolve_callback_result

@@ -22,11 +22,10 @@ from toolcrib.gateway.auth import ANONYMOUS, Authenticator
 from toolcrib.gateway.browser_sessions import BrowserSessions
 from toolcrib.gateway.http_server import Drain, DrainMiddleware
 from toolcrib.gateway.keys import KeyRing
-from toolcrib.gateway.llm.conversation_memory import ConversationMemory
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory, MemorySharing
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, render_combined_error
 from toolcrib.gateway.llm.gateway import LlmGateway, OnRequest
 from toolcrib.gateway.llm.routes import build_llm_routes
-from toolcrib.gateway.llm.shared_memory import MemorySharing
 from toolcrib.gateway.llm.usage import UsageMeter
 from toolcrib.gateway.login import LoginApi
 from toolcrib.gateway.mcp.admin.access_api import add_access_routes
@@ -49,7 +48,7 @@ from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.shared_values import ValueKind
 
-# Where clients whose base URL lacks the version send their requests.
+# Paths of requests from clients whose base URL lacks `/v1`.
 _LLM_PATHS: Final = ("/chat/completions", "/messages", "/responses", "/embeddings", "/completions", "/models")
 
 
@@ -61,7 +60,7 @@ def build_http_app(
     sessions: BrowserSessions | None = None,
     drain: Drain | None = None,
 ) -> SecurityMiddleware:
-    """Return the application of `toolcrib serve`. Browsers need `pages`, the console's, and `sessions`."""
+    """Return the application of `toolcrib serve`. Browsers need the `pages` of the console, and `sessions`."""
     metrics = MetricsRegistry()
     recording = Recording(AuditLog(hub), KeyRing(hub), drain or Drain())
     # The keys change with the configuration, and at run time.
@@ -92,7 +91,7 @@ def build_unprotected_app(
 
 
 class _PrincipalMiddleware:
-    """Counts the use of keys, and passes the principal to the MCP SDK: only the owner of a session can use it."""
+    """Counts the use of keys, and passes the principal to the MCP SDK, which lets only its owner use a session."""
 
     def __init__(self, app: ASGIApp, keys: KeyRing) -> None:
         self._app = app

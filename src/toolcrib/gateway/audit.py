@@ -23,10 +23,10 @@ from toolcrib.config.settings import AuditConfig, GatewayConfig
 from toolcrib.errors import ToolcribError
 from toolcrib.gateway.logs import REDACTED, Redactor, is_secret_name
 from toolcrib.gateway.secrets import collect_config_secrets
-from toolcrib.gateway.time_series import SeriesCounter
 from toolcrib.hub.hub import Hub
 from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.journal import JournalMark
+from toolcrib.storage.time_series import SeriesCounter
 
 FLUSH_SECONDS: Final = 1.0
 # While the store cannot be written, older rows than these are lost.

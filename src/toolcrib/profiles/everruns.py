@@ -15,8 +15,7 @@ from typing import Any, NamedTuple
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 from toolcrib.search.lexical import keyword
-from toolcrib.session.disclosure import Activation, Disclosure
-from toolcrib.session.hosted_search import find_hosting_provider
+from toolcrib.session.disclosure import Activation, Disclosure, find_hosting_provider
 from toolcrib.session.session import SessionTable
 
 CAPABILITY = "tool_search"

@@ -1,4 +1,4 @@
-"""Run functions for sync and async callers, with a time limit.
+"""Run functions for sync and async callers, with a time limit, and the hooks around each run.
 
 Every function runs on an event loop; one that may block runs in a thread, awaited by the loop. A
 caller without an event loop uses the loop of a background thread.
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import re
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,9 +24,9 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
-from toolcrib.core.callbacks import is_async
+from toolcrib.core.callbacks import discard_awaitable, is_async, name_callback
 from toolcrib.core.tool import Tool
-from toolcrib.errors import CallRefused, CallTimeout, InvalidConfig, InvalidTool, ToolFailed
+from toolcrib.errors import CallRefused, CallTimeout, InvalidConfig, InvalidTool, ToolcribError, ToolFailed
 
 FIRST_VERSION = "1"
 VERSION_SEPARATOR = "@"
@@ -45,6 +47,7 @@ MAX_ERROR_CHARS: Final = 2_000
 _lock = threading.Lock()
 # One loop per process: after a fork, the child has this table but not the thread.
 _loops: dict[int, asyncio.AbstractEventLoop] = {}
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,3 +276,55 @@ def _run_on_background_loop(coroutine: Coroutine[Any, Any, Any]) -> Any:
     except BaseException:
         future.cancel()
         raise
+
+
+BeforeHook = Callable[[Invocation], bool | Awaitable[bool | None] | None]
+AfterHook = Callable[[InvocationOutcome], Awaitable[None] | None]
+
+
+def refuse_async_hooks(run: RegistryRun, hooks: Iterable[Callable[..., Any]]) -> None:
+    """Refuse a sync call if one of the hooks is async."""
+    for hook in hooks:
+        if is_async(hook):
+            raise CallRefused(
+                f"{run.name} was not run because the hook {name_callback(hook)} is async and the call is not; "
+                "call the tool with execute_async or call_async"
+            )
+
+
+@contextmanager
+def refuse_on_error(run: RegistryRun) -> Iterator[None]:
+    """Refuse a call if a hook raises an exception."""
+    try:
+        yield
+    except ToolcribError:
+        raise
+    except Exception as error:
+        raise CallRefused(
+            f"{run.name} was not run because a check failed: {describe_exception(error)}; "
+            "try again, or use another tool"
+        ) from error
+
+
+def check_verdict(run: RegistryRun, verdict: object) -> None:
+    """Refuse a call unless a hook before it returned None or True."""
+    if verdict is None or verdict is True:
+        return
+    discard_awaitable(verdict)
+    reason = "a check refused it" if verdict is False else f"a check returned {type(verdict).__name__}, not True"
+    raise CallRefused(f"{run.name} was not run because {reason}; use another tool")
+
+
+@contextmanager
+def log_errors(run: RegistryRun) -> Iterator[None]:
+    """Log an exception of a hook after a call."""
+    try:
+        yield
+    except Exception:
+        _log.exception("a hook after %s failed; the result is unaffected", run.entry.tool.id)
+
+
+def discard_result(value: object) -> None:
+    """Raise an error if a hook after a sync call returned an awaitable, as it has not run."""
+    if discard_awaitable(value):
+        raise TypeError("the hook returned an awaitable, which only execute_async and call_async await")

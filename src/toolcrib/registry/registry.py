@@ -31,8 +31,7 @@ from toolcrib.errors import (
     UnknownTool,
 )
 from toolcrib.registry import execution
-from toolcrib.registry.function import Function, FunctionSignature
-from toolcrib.registry.hooks import (
+from toolcrib.registry.execution import (
     AfterHook,
     BeforeHook,
     check_verdict,
@@ -41,6 +40,7 @@ from toolcrib.registry.hooks import (
     refuse_async_hooks,
     refuse_on_error,
 )
+from toolcrib.registry.function import Function, FunctionSignature
 
 DEFAULT_TIMEOUT_SECONDS: Final = 60.0
 MAX_RESULT_CHARS: Final = 100_000

@@ -1,4 +1,4 @@
-"""Which tools a model sees from the start, and how much of the others.
+"""Which tools a model sees from the start, and how much of the others; its searches, and which providers search.
 
 A tool's *policy* is `never` deferred, `always` deferred, or `automatic`, which leaves it to the
 `Disclosure`. Everything here is a pure function of the tools and the settings.
@@ -6,6 +6,7 @@ A tool's *policy* is `never` deferred, `always` deferred, or `automatic`, which 
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections import Counter
@@ -17,8 +18,13 @@ from toolcrib.core.token_count import TokenCounter, ToolTokenCounter, count_tool
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig
 
-Tier = Literal["full", "stub", "name", "hidden"]
+Provider = Literal["anthropic", "openai"]
 
+FIRST_CLAUDE_VERSION: Final = (4, 5)
+FIRST_GPT_VERSION: Final = (5, 4)
+
+_CLAUDE = re.compile(r"claude-(?:sonnet|opus|haiku|fable|mythos)-(\d{1,2})(?:[-.](\d{1,2}))?(?!\d)")
+_GPT = re.compile(r"gpt-(\d{1,2})(?:\.(\d{1,2}))?(?![\d.])")
 WINDOW_TOKENS: Final = 200_000
 SHARE_PERCENT: Final = 10.0
 SERVER_PRIORITY: Final = "server_priority"
@@ -27,8 +33,53 @@ RANDOM: Final = "random"
 USAGE: Final = "usage"
 SERVER_SIZE: Final = "server_size"
 ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE, SERVER_SIZE)
-
 _SHARE = re.compile(r"auto(?::([0-9]{1,3}(?:\.[0-9]{1,3})?)%?)?")
+
+Tier = Literal["full", "stub", "name", "hidden"]
+
+
+def find_hosting_provider(model: str) -> Provider | None:
+    """Return the provider that searches tools for this model, or None.
+
+    The result is None for unknown models and for models behind a gateway (`openai/gpt-5.4`), which
+    may not pass the provider's own formats through.
+    """
+    claude = _CLAUDE.match(model)
+    if claude and _version(claude) >= FIRST_CLAUDE_VERSION:
+        return "anthropic"
+    gpt = _GPT.match(model)
+    if gpt and _version(gpt) >= FIRST_GPT_VERSION and "nano" not in model:
+        return "openai"
+    return None
+
+
+def _version(match: re.Match[str]) -> tuple[int, int]:
+    return int(match[1]), int(match[2] or 0)
+
+
+def parse_queries(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the queries of a search: `query`, `queries`, or both, as a list or a text."""
+    several = arguments.get("queries")
+    values = [arguments.get("query"), *(several if isinstance(several, list) else [several])]
+    texts = (value.strip() for value in values if isinstance(value, str))
+    return list(dict.fromkeys(filter(None, texts)))
+
+
+def parse_limit(arguments: Mapping[str, Any], default: int, most: int) -> int:
+    """Return how many hits a search asks for, between 1 and `most`."""
+    limit = arguments.get("limit")
+    # The last condition excludes NaN.
+    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit != limit:
+        return default
+    return int(min(max(limit, 1), most))
+
+
+def parse_found_names(text: str) -> tuple[str, ...]:
+    """Return the names in the reply to a search; none if the text is something else, or was cut."""
+    try:
+        return tuple(str(entry["name"]) for entry in json.loads(text)["found"])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return ()
 
 
 def _check_count(name: str, value: object) -> None:

@@ -28,8 +28,7 @@ from toolcrib.errors import InvalidConfig, InvalidQuery, InvalidSchema
 from toolcrib.search.engine import SearchEngine
 from toolcrib.search.query.expression import MAX_QUERY_CHARS
 from toolcrib.search.results import Hit, SearchResult, find_uncovered
-from toolcrib.session.disclosure import DisclosurePlan
-from toolcrib.session.search_arguments import parse_found_names, parse_limit, parse_queries
+from toolcrib.session.disclosure import DisclosurePlan, parse_found_names, parse_limit, parse_queries
 from toolcrib.session.session import ModelAction, Session
 
 Style = Literal["reveal", "dispatch", "code"]

@@ -92,10 +92,10 @@ def release_lease(connection: SqlConnection, name: str, holder: str) -> None:
     connection.execute("DELETE FROM shared_values WHERE kind = 'lease' AND key = ? AND body = ?", (name, holder))
 
 
-def prune_values(connection: SqlConnection, now: float, max_values: int = MAX_SHARED_VALUES) -> None:
+def prune_values(connection: SqlConnection, now: float) -> None:
     """Delete expired values, and those over the limit of their kind."""
     connection.execute("DELETE FROM shared_values WHERE expires_at <= ?", (now,))
     counts = connection.execute("SELECT kind, count(*) FROM shared_values GROUP BY kind").fetchall()
     for kind, count in counts:
-        if count > max_values:
-            connection.execute(_PRUNE_COUNT, (kind, kind, max_values))
+        if count > MAX_SHARED_VALUES:
+            connection.execute(_PRUNE_COUNT, (kind, kind, MAX_SHARED_VALUES))

@@ -11,8 +11,7 @@ from anyio import create_task_group, to_thread
 from tests.gateway.mcp.harness import wait_until
 from tests.support.postgres import PostgresServer
 from toolcrib.config.settings import GatewayConfig
-from toolcrib.gateway.llm.conversation_memory import ConversationMemory
-from toolcrib.gateway.llm.shared_memory import MemorySharing
+from toolcrib.gateway.llm.conversation_memory import ConversationMemory, MemorySharing
 from toolcrib.gateway.replicas import ReplicaChannel
 from toolcrib.hub.hub import Hub
 from toolcrib.storage import open_store

@@ -124,7 +124,7 @@ def test_unreadable_value_counts_as_damage(path: str, damage: str) -> None:
 
 
 def test_damaged_file_in_use_is_not_moved(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toolcrib.storage.sqlite.file_lock.WAIT_SECONDS", 0.05)
+    monkeypatch.setattr("toolcrib.storage.sqlite.database.WAIT_SECONDS", 0.05)
     _fill_store(path)
     with closing(open_file(path)):
         content = b"\xff\0" * 3000

@@ -8,8 +8,8 @@ from typing import IO
 
 import pytest
 
-from toolcrib.storage.sqlite import file_lock
-from toolcrib.storage.sqlite.file_lock import LOCK_SUFFIX, FileLock
+from toolcrib.storage.sqlite import database
+from toolcrib.storage.sqlite.database import LOCK_SUFFIX, FileLock
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_remove_keeps_an_existing_lock_file(path: str) -> None:
     assert Path(path + LOCK_SUFFIX).exists()
 
 
-@pytest.mark.skipif(file_lock.fcntl is None, reason="the platform has no file locks")
+@pytest.mark.skipif(database.fcntl is None, reason="the platform has no file locks")
 def test_remove_keeps_a_file_that_another_process_has_locked(path: str) -> None:
     first = FileLock(path)
     with closing(FileLock(path)) as second:
@@ -37,9 +37,9 @@ def test_remove_keeps_a_file_that_another_process_has_locked(path: str) -> None:
         assert second.acquire_exclusive(lambda: False)
 
 
-@pytest.mark.skipif(file_lock.fcntl is None, reason="an open file cannot be deleted")
+@pytest.mark.skipif(database.fcntl is None, reason="an open file cannot be deleted")
 def test_lock_opened_during_a_removal_is_still_visible(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, open_lock_file = FileLock(path), file_lock.open_lock_file
+    first, open_lock_file = FileLock(path), database.open_lock_file
     stale: list[IO[bytes]] = []
 
     def open_while_first_is_removed(file: Path) -> tuple[IO[bytes], bool]:
@@ -49,8 +49,8 @@ def test_lock_opened_during_a_removal_is_still_visible(path: str, monkeypatch: p
             first.remove()
         return opened
 
-    monkeypatch.setattr(file_lock, "open_lock_file", open_while_first_is_removed)
+    monkeypatch.setattr(database, "open_lock_file", open_while_first_is_removed)
     with closing(FileLock(path)), closing(FileLock(path)) as third:
         assert stale[0].closed
-        monkeypatch.setattr(file_lock, "WAIT_SECONDS", 0.05)
+        monkeypatch.setattr(database, "WAIT_SECONDS", 0.05)
         assert not third.acquire_exclusive(lambda: False)

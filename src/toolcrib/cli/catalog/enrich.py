@@ -1,26 +1,26 @@
-"""`toolcrib enrich`: let a model write example requests for tools, check them and keep them."""
+"""`toolcrib enrich`: let a model write example requests for tools, check them and keep them. Also the options of the model."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from toolcrib.cli.catalog.writer_options import WriterOptions, writer_options
 from toolcrib.cli.gateway.launch import config_option
 from toolcrib.cli.printing import format_count, json_option, print_json, print_note, sanitize, wrap
 from toolcrib.config.loader import load_config, require_config_path
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_EXAMPLES, Tool
-from toolcrib.embedders.user_cache import find_cache_folder
+from toolcrib.embedders.cache import find_cache_folder
 from toolcrib.enrichment.checks import RequestChecker
 from toolcrib.enrichment.example_file import read_example_requests, write_example_requests
-from toolcrib.enrichment.run import WrittenRequests, write_checked_requests
-from toolcrib.enrichment.writer import RequestWriter
+from toolcrib.enrichment.writer import MAX_JOBS, TIMEOUT_SECONDS, RequestWriter, WrittenRequests, write_checked_requests
 from toolcrib.errors import EnrichmentFailed
 from toolcrib.files.catalog_file import read_catalog_file
 from toolcrib.hub.startup import open_hub
@@ -28,6 +28,66 @@ from toolcrib.search.engine import RANKERS
 from toolcrib.storage.definitions import StoredRequests
 
 _WARM_UP_BATCH: Final = 256
+
+
+class WriterOptions:
+    """Which model writes requests. The writer is built on use, because a command may not need it."""
+
+    def __init__(
+        self, *, model_url: str | None, model: str | None, key_env: str, timeout_seconds: float, jobs: int
+    ) -> None:
+        self._url = model_url
+        self._model = model
+        self._key_env = key_env
+        self._timeout_seconds = timeout_seconds
+        self.jobs = jobs
+
+    def build_writer(self) -> RequestWriter:
+        """Return the writer of these options."""
+        if not self._url or not self._model:
+            raise click.UsageError(
+                "--model-url and --model are needed, for example: --model-url http://localhost:11434/v1 --model qwen3"
+            )
+        key = os.environ.get(self._key_env, "")
+        return RequestWriter(self._url, self._model, key=key, timeout_seconds=self._timeout_seconds)
+
+
+def writer_options(callback: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the model to a command, which gets them as one `writer` argument."""
+
+    @click.option("--model-url", metavar="URL", help="Base URL of an OpenAI-compatible API, with its /v1.")
+    @click.option("--model", metavar="NAME", help="Model that writes the requests.")
+    @click.option(
+        "--key-env",
+        default="OPENAI_API_KEY",
+        metavar="NAME",
+        help="Environment variable with the API key.  [default: OPENAI_API_KEY]",
+    )
+    @click.option(
+        "--timeout",
+        "timeout_seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        default=TIMEOUT_SECONDS,
+        metavar="SECONDS",
+        help="Time for one answer of the model.  [default: 60]",
+    )
+    @click.option(
+        "--jobs",
+        type=click.IntRange(1, MAX_JOBS),
+        default=1,
+        metavar="N",
+        help="How many answers of the model to wait for at a time.  [default: 1]",
+    )
+    @wraps(callback)
+    def build_options(
+        model_url: str | None, model: str | None, key_env: str, timeout_seconds: float, jobs: int, **others: Any
+    ) -> None:
+        writer = WriterOptions(
+            model_url=model_url, model=model, key_env=key_env, timeout_seconds=timeout_seconds, jobs=jobs
+        )
+        callback(writer=writer, **others)
+
+    return build_options
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
+from toolcrib.cli.catalog.enrich import WriterOptions, writer_options
 from toolcrib.cli.catalog.eval_generate import generate_eval_set
 from toolcrib.cli.catalog.eval_report import (
     means_to_json,
@@ -23,7 +24,6 @@ from toolcrib.cli.catalog.eval_report import (
     summary_to_json,
 )
 from toolcrib.cli.catalog.search import find_gateway_catalog, open_catalog
-from toolcrib.cli.catalog.writer_options import WriterOptions, writer_options
 from toolcrib.cli.printing import (
     format_count,
     json_option,
@@ -39,8 +39,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.embedders.cache import CachedEmbedder
 from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, ToolPool, build_pool, read_eval_sets
-from toolcrib.evaluation.never_found import NeverFoundTool, list_never_found
-from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
+from toolcrib.evaluation.runner import EvalResult, NeverFoundTool, build_rankers, list_never_found, run_queries
 from toolcrib.evaluation.summary import EvalSummary, summarize
 from toolcrib.files.atomic_write import resolve_links, write_file_atomically
 from toolcrib.files.catalog_file import read_catalog_file

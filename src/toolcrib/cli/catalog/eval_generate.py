@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.catalog.writer_options import WriterOptions
+from toolcrib.cli.catalog.enrich import WriterOptions
 from toolcrib.cli.printing import format_count, sanitize, wrap
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.enrichment.checks import CheckedRequests, RejectedRequest, find_text_problem
-from toolcrib.enrichment.run import WrittenRequests, write_checked_requests
+from toolcrib.enrichment.writer import WrittenRequests, write_checked_requests
 from toolcrib.errors import EnrichmentFailed
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, read_eval_set
 from toolcrib.files.atomic_write import write_file_atomically

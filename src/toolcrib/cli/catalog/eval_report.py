@@ -10,8 +10,7 @@ import click
 
 from toolcrib.cli.printing import format_count, pad, sanitize, terminal_width, truncate, wrap
 from toolcrib.evaluation.eval_set import FACETS
-from toolcrib.evaluation.never_found import NeverFoundTool
-from toolcrib.evaluation.runner import METRIC_NAMES, EvalResult
+from toolcrib.evaluation.runner import METRIC_NAMES, EvalResult, NeverFoundTool
 from toolcrib.evaluation.summary import (
     AUC,
     CONFIDENCE_LEVEL,

@@ -9,8 +9,7 @@ from typing import Any
 
 import click
 
-from toolcrib.cli.gateway.client import GatewayClient, gateway_options, get_configured_url, quote_name
-from toolcrib.cli.gateway.launch import config_option
+from toolcrib.cli.gateway.client import GatewayClient, client_options, quote_name
 from toolcrib.cli.printing import json_option, print_json, sanitize_lines
 from toolcrib.files.json_file import reject_constant
 
@@ -45,21 +44,19 @@ def _parse_arguments(context: click.Context, parameter: click.Parameter, text: s
     metavar="SECONDS",
     help=f"How long to wait for the result.  [default: {DEFAULT_CALL_TIMEOUT_SECONDS}]",
 )
-@config_option
-@gateway_options
+@client_options
 @json_option
-def command(tool: str, arguments: dict[str, Any], timeout: int, **options: Any) -> None:
+def command(tool: str, arguments: dict[str, Any], timeout: int, client: GatewayClient, as_json: bool) -> None:
     """Call a tool through a running gateway.
 
     TOOL is its name as the gateway shows it, such as github___create_issue. The arguments are
     validated. If the tool reports an error, the exit code is 1.
     """
-    client = GatewayClient.from_options(options["url"] or get_configured_url(options["config_file"]), options["key"])
     reply = client.post_json(f"/api/tools/{quote_name(tool)}/call", {"arguments": arguments}, timeout)
     result = reply.get("result")
     if not isinstance(result, dict) or not isinstance(reply.get("succeeded"), bool):
         raise client.not_a_gateway_error()
-    if options["as_json"]:
+    if as_json:
         print_json(reply)
     else:
         _print_result(result)

@@ -8,13 +8,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import wraps
 from http.client import HTTPException
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 import click
 
-from toolcrib.cli.gateway.launch import build_base_url
+from toolcrib.cli.gateway.launch import build_base_url, config_option
 from toolcrib.config.loader import find_config_path, load_config
 from toolcrib.config.server_entry import check_url
 from toolcrib.config.settings import HttpConfig
@@ -34,6 +35,18 @@ def gateway_options(callback: Callable[..., None]) -> Callable[..., None]:
     url = click.option("--url", metavar="URL", help="URL of the gateway.  [default: as configured]")
     key = click.option("--key", envvar="TOOLCRIB_KEY", metavar="KEY", help="API key; or set TOOLCRIB_KEY.")
     return url(key(callback))
+
+
+def client_options(callback: Callable[..., None]) -> Callable[..., None]:
+    """Add `--config`, `--url` and `--key` to a command, which gets a `client` of the gateway that they name."""
+
+    @config_option
+    @gateway_options
+    @wraps(callback)
+    def build_client(config_file: str | None, url: str | None, key: str | None, **others: Any) -> None:
+        callback(client=GatewayClient.from_options(url or get_configured_url(config_file), key), **others)
+
+    return build_client
 
 
 def get_configured_url(config_file: str | None) -> str:

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from toolcrib.cli.gateway.client import GatewayClient, gateway_options, get_configured_url, quote_name
-from toolcrib.cli.gateway.launch import config_option
+from toolcrib.cli.gateway.client import GatewayClient, client_options, quote_name
 from toolcrib.cli.printing import json_option, pad, print_json, print_note, sanitize
 from toolcrib.errors import RequestFailed
 
@@ -26,12 +25,11 @@ def command() -> None:
 
 
 @command.command("list")
-@config_option
-@gateway_options
+@client_options
 @json_option
-def list_keys(as_json: bool, **options: Any) -> None:
+def list_keys(client: GatewayClient, as_json: bool) -> None:
     """List the keys and what they have used today."""
-    keys = _connect(options).get_json("/api/keys")["keys"]
+    keys = client.get_json("/api/keys")["keys"]
     if as_json:
         print_json(keys)
         return
@@ -48,16 +46,15 @@ def list_keys(as_json: bool, **options: Any) -> None:
 @click.argument("name")
 @click.option("--profile", metavar="NAME", help="The access profile of the key.  [default: full access]")
 @_budget_options
-@config_option
-@gateway_options
+@client_options
 @json_option
-def create(name: str, profile: str | None, as_json: bool, **options: Any) -> None:
+def create(name: str, profile: str | None, client: GatewayClient, as_json: bool, **options: Any) -> None:
     """Create a key and print it.
 
     It is stored as a hash and can't be shown again.
     """
     body = {"name": name, "profile": profile, **_read_budget(options)}
-    created = _connect(options).post_json("/api/keys", body)
+    created = client.post_json("/api/keys", body)
     if as_json:
         print_json(created)
     else:
@@ -67,28 +64,20 @@ def create(name: str, profile: str | None, as_json: bool, **options: Any) -> Non
 @command.command("budget")
 @click.argument("name")
 @_budget_options
-@config_option
-@gateway_options
-def set_budget(name: str, **options: Any) -> None:
+@client_options
+def set_budget(name: str, client: GatewayClient, **options: Any) -> None:
     """Replace the budget of a key. A limit that you leave out is removed."""
-    client = _connect(options)
     client.put_json(f"/api/keys/{_find_id(client, name)}", _read_budget(options))
     click.echo(f"The budget of {sanitize(name)} is changed.")
 
 
 @command.command("revoke")
 @click.argument("name")
-@config_option
-@gateway_options
-def revoke(name: str, **options: Any) -> None:
+@client_options
+def revoke(name: str, client: GatewayClient) -> None:
     """Revoke a key. Clients with it are refused from now on, and their streams end."""
-    client = _connect(options)
     client.delete(f"/api/keys/{_find_id(client, name)}")
     click.echo(f"{sanitize(name)} is revoked.")
-
-
-def _connect(options: Mapping[str, Any]) -> GatewayClient:
-    return GatewayClient.from_options(options["url"] or get_configured_url(options["config_file"]), options["key"])
 
 
 def _read_budget(options: Mapping[str, Any]) -> dict[str, int | None]:

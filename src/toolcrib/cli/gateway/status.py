@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import click
 
-from toolcrib.cli.gateway.client import GatewayClient, gateway_options, get_configured_url
-from toolcrib.cli.gateway.launch import config_option
+from toolcrib.cli.gateway.client import GatewayClient, client_options
 from toolcrib.cli.printing import format_count, json_option, print_json, sanitize, wrap
 
 _STATE_COLOURS: Final = {"started": "green", "in use": "green", "known": "yellow", "configured": "yellow"}
@@ -29,16 +28,14 @@ _SERVER_NOTES: Final = {
 
 
 @click.command("status")
-@config_option
-@gateway_options
+@client_options
 @json_option
-def command(config_file: str | None, url: str | None, key: str | None, as_json: bool) -> None:
+def command(client: GatewayClient, as_json: bool) -> None:
     """Show the state of a running gateway.
 
     Prints the servers with their states, tools and calls, and about how many tokens the gateway
     has saved.
     """
-    client = GatewayClient.from_options(url or get_configured_url(config_file), key)
     status = {
         "url": client.base_url,
         **client.get_json("/health"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +51,14 @@ class HostSystem:
     home: Path
     environment: Mapping[str, str] = field(repr=False)
     project_folder: Path
+
+    @classmethod
+    def detect(cls) -> HostSystem:
+        """Return the system that this process runs on."""
+        platform: Literal["darwin", "win32", "linux"] = "linux"
+        if sys.platform in ("darwin", "win32"):
+            platform = "darwin" if sys.platform == "darwin" else "win32"
+        return cls(platform, Path.home(), os.environ, Path.cwd())
 
     def folder_from_variable(self, variable: str, default: Path) -> Path:
         """Return the folder in an environment variable, or the default."""

@@ -35,8 +35,7 @@ from toolcrib.gateway.llm.json_body import LARGE_BODY_BYTES, parse_request_body,
 from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.sse import EventBuffer
 from toolcrib.gateway.llm.tools.exposure import Exposure, ExposurePlan, find_cached_price
-from toolcrib.gateway.llm.tools.index_cache import ToolIndexCache
-from toolcrib.gateway.llm.tools.tool_index import Entries, ToolIndex
+from toolcrib.gateway.llm.tools.tool_index import Entries, ToolIndex, ToolIndexCache
 from toolcrib.gateway.llm.tracing import RequestMeasurement, build_turn_row, describe_response, trace_request
 from toolcrib.gateway.llm.translation.replay import replay_unless_stream
 from toolcrib.gateway.llm.translation.response import (

@@ -9,7 +9,7 @@ from toolcrib.adapters.plain_json import dicts_or_empty
 from toolcrib.config.settings import LlmSearchSwitch, LlmUpstreamConfig
 from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS
-from toolcrib.session.hosted_search import Provider, find_hosting_provider
+from toolcrib.session.disclosure import Provider, find_hosting_provider
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ Encoding a tool takes milliseconds, and a catalog may have thousands. So a large
 provisional vectors first, if the embedder has them. A query is compared with these, its best
 candidates are encoded, and their similarities are replaced. Which candidates these are depends on the
 query and the catalog alone, so neither earlier searches nor the progress of `warm_up` change a result.
-Once `warm_up` has encoded every tool, the index uses the exact vectors only. So it does from the start if
+Once `warm_up` has encoded every tool, the index uses the exact vectors only. It also does so from the start if
 the embedder has stored the vectors of all tools in an earlier run.
 """
 
@@ -46,7 +46,7 @@ from toolcrib.search.ranker import (
 
 # Unrelated texts have about this similarity.
 MIN_SIMILARITY: Final = 0.1
-# A catalog of up to this many tools is encoded when it is fitted; so are that many changed tools.
+# A catalog, or a change of a catalog, of up to this many tools is encoded immediately.
 MAX_ENCODED_ON_FIT: Final = 200
 # How many candidates a query is compared with exactly while the others have provisional vectors.
 MAX_ENCODED_PER_QUERY: Final = 8
@@ -61,7 +61,7 @@ class DenseRanker:
     syntax: ClassVar[Syntax] = "words"
 
     embedder: Embedder
-    # Where the vectors of a large catalog are kept between runs, all of this embedder. They must be known to it.
+    # Keeps the vectors of a large catalog between runs. All of them are vectors of this embedder, which must know them.
     store: ArrayStore | None = field(default=None, compare=False)
 
     def fit(self, catalog: Catalog) -> DenseIndex:

@@ -14,8 +14,7 @@ import re
 from itertools import islice
 from typing import Final
 
-from toolcrib.search.query.preamble import find_request_start, strip_preamble
-from toolcrib.search.query.verbs import GERUNDS, VERBS
+from toolcrib.search.query.preamble import GERUNDS, VERBS, find_request_start, strip_preamble
 
 MAX_SEGMENTS: Final = 8
 # A shorter piece belongs to the piece before it.

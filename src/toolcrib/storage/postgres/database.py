@@ -1,22 +1,44 @@
-"""A PostgreSQL database: reads and transactions for a store, repeated after a broken connection."""
+"""A PostgreSQL database: reads and transactions for a store, repeated after a broken connection.
+
+The statements are written for `sqlite3` and translated. A listener receives the changes of other gateways.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
 import psycopg
-from psycopg import Connection, errors
+from psycopg import Connection, Cursor, errors
 
 from toolcrib.errors import InvalidStore
-from toolcrib.storage.postgres.dialect import PostgresConnection
-from toolcrib.storage.postgres.errors import build_error, is_connection_error
-from toolcrib.storage.postgres.listener import CHANNEL, MessageListener
 from toolcrib.storage.postgres.migrations import LOCK_CLASS, MIGRATION_TIMEOUT_SECONDS, migrate_database
-from toolcrib.storage.postgres.pool import PostgresPool
-from toolcrib.storage.sql_database import OnMessage, SqlFunction
+from toolcrib.storage.postgres.pool import RETRY_SECONDS, PostgresPool, build_error, is_connection_error
+from toolcrib.storage.sql_database import MISSED_MESSAGES, OnMessage, SqlFunction
 
+_NAMED_VALUE: Final = re.compile(r"(?<![:\w]):(\w+)")
+# Statements that add rows only, and those that are marked because no two of their rows have the same key: one
+# PostgreSQL statement must not update a row twice.
+_NEW_ROWS: Final = re.compile(r"INSERT INTO (\w+ \([\w, ]+\)) VALUES \([?, ]+\)")
+_DISTINCT_ROWS: Final = re.compile(r"INSERT INTO (\w+) \(([\w, ]+)\) VALUES \([?, ]+\) /\* distinct \*/ (.+)")
+_SPELLINGS: Final = {
+    "%": "%%",
+    "?": "%s",
+    "LIMIT -1": "LIMIT ALL",
+    "instr(": "strpos(",
+    "/* with ids */": "OVERRIDING SYSTEM VALUE",
+}
+CHANNEL: Final = "toolcrib"
+# After this time without a message, a query checks whether the server still answers.
+HEARTBEAT_SECONDS: Final = 5.0
+_CLOSE_SECONDS: Final = 2.0
+_LOG: Final = logging.getLogger("toolcrib.storage")
 # A read or a transaction is tried this often before it fails.
 MAX_ATTEMPTS: Final = 3
 # After a connection broke during a commit, the outcome is asked for until this time has passed.
@@ -26,8 +48,111 @@ _CONSEQUENCES: Final = (
     "Searches and calls continue. Usage and audit rows are written when it is back; approvals, keys and profiles "
     "cannot be changed until then."
 )
-
 T = TypeVar("T")
+
+
+@lru_cache(maxsize=512)
+def translate_sql(sql: str) -> str:
+    """Return a statement with the placeholders and spellings of PostgreSQL. No literal may contain a `?`."""
+    for ours, theirs in _SPELLINGS.items():
+        sql = sql.replace(ours, theirs)
+    return _NAMED_VALUE.sub(r"%(\1)s", sql)
+
+
+class PostgresConnection:
+    """Runs statements for `sqlite3` with a connection of psycopg."""
+
+    def __init__(self, connection: Connection[Any]) -> None:
+        self._connection = connection
+
+    def execute(self, sql: str, values: Any = (), /) -> Cursor[Any]:
+        """Run a statement."""
+        return self._connection.execute(translate_sql(sql).encode(), values)
+
+    def executemany(self, sql: str, values: Iterable[Any], /) -> Cursor[Any]:
+        """Run a statement once per item of values, in one round trip.
+
+        New rows are copied, and rows with different keys are sent as one value, because psycopg needs
+        several times as long for a statement per row.
+        """
+        rows = list(values)
+        if len(rows) == 1:
+            return self.execute(sql, rows[0])
+        cursor = self._connection.cursor()
+        if new := _NEW_ROWS.fullmatch(sql):
+            with cursor.copy(f"COPY {new[1]} FROM STDIN".encode()) as copy:
+                for row in rows:
+                    copy.write_row(row)
+        elif rows and (distinct := _DISTINCT_ROWS.fullmatch(sql)):
+            table, columns, rest = distinct.groups()
+            source = f"json_populate_recordset(NULL::{table}, %s)"
+            names = columns.split(", ")
+            body = json.dumps([dict(zip(names, row, strict=True)) for row in rows])
+            cursor.execute(f"INSERT INTO {table} ({columns}) SELECT {columns} FROM {source} {rest}".encode(), (body,))
+        else:
+            cursor.executemany(translate_sql(sql).encode(), rows)
+        return cursor
+
+
+class MessageListener:
+    """Calls functions with every message, in its own thread. It connects again after every failure."""
+
+    def __init__(self, pool: PostgresPool) -> None:
+        self._pool = pool
+        self._functions: list[OnMessage] = []
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="toolcrib-listener", daemon=True)
+
+    def add(self, on_message: OnMessage) -> None:
+        """Call one more function; the first one starts the thread."""
+        self._functions.append(on_message)
+        if not self._thread.is_alive():
+            self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread."""
+        if self._closed.is_set() or not self._thread.is_alive():
+            return
+        self._closed.set()
+        try:
+            # Ends the wait for a message.
+            with self._pool.connection() as connection:
+                connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, MISSED_MESSAGES))
+        except (psycopg.Error, InvalidStore):
+            return
+        self._thread.join(_CLOSE_SECONDS)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                with self._pool.try_to_connect() as connection:
+                    connection.execute(f"LISTEN {CHANNEL}".encode())
+                    # Messages from before this moment were missed.
+                    self._deliver([MISSED_MESSAGES])
+                    self._receive(connection)
+            except InvalidStore:
+                pass
+            except psycopg.Error as error:
+                self._pool.report_failure(error)
+                self._pool.drop_idle()
+            self._closed.wait(RETRY_SECONDS)
+
+    def _receive(self, connection: Connection[Any]) -> None:
+        while not self._closed.is_set():
+            messages = [notice.payload for notice in connection.notifies(timeout=HEARTBEAT_SECONDS, stop_after=1)]
+            self._deliver(messages)
+            if not messages:
+                self._pool.check(connection)
+
+    def _deliver(self, messages: Iterable[str]) -> None:
+        if self._closed.is_set():
+            return
+        for message in messages:
+            for function in self._functions:
+                try:
+                    function(message)
+                except Exception:
+                    _LOG.exception("a listener failed")
 
 
 class PostgresDatabase:

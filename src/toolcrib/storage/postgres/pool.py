@@ -7,22 +7,44 @@ store would stay away for minutes after the server is back.
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import BoundedSemaphore, Lock
+from contextlib import contextmanager, suppress
+from threading import BoundedSemaphore, Event, Lock, Thread
 from typing import Any, Final
 
 import psycopg
-from psycopg import Connection
+from psycopg import Connection, errors
 from psycopg.conninfo import conninfo_to_dict
 from psycopg.pq import TransactionStatus
 
 from toolcrib.errors import InvalidConfig, InvalidStore, StoreUnavailable
-from toolcrib.storage.postgres.deadlines import ResponseDeadlines
-from toolcrib.storage.postgres.errors import build_connect_error, is_connection_error
 from toolcrib.storage.postgres.migrations import SCHEMA
+from toolcrib.storage.sql_database import DamagedValue
 
+_MAX_MESSAGE_CHARS: Final = 300
+# The text of an error at login has no code, so the words of the server decide.
+_LOGIN_REMEDIES: Final = (
+    ("password authentication failed", "the user name or the password is wrong; correct them in `store`"),
+    (
+        "no password supplied",
+        "the server wants a password; add it to `store`, for example as ${TOOLCRIB_STORE_PASSWORD}",
+    ),
+    ("no pg_hba.conf entry", "the server does not accept this user from this host; allow it in pg_hba.conf"),
+    ("role", "there is no such user; create it with CREATE ROLE … LOGIN, or correct `store`"),
+    ("database", "there is no such database; create it with CREATE DATABASE, or correct `store`"),
+    ("certificate", "the TLS certificate is not accepted; set sslrootcert in `store` to the file of its authority"),
+    ("does not support SSL", "the server has no TLS; turn it on, or set sslmode in `store`"),
+    ("too many clients", "the server has no free connection; raise its max_connections, or stop other clients"),
+    (
+        "remaining connection slots",
+        "the server has no free connection; raise its max_connections, or stop other clients",
+    ),
+    ("resolve host", "the host name is unknown; correct it in `store`"),
+    ("starting up", "the server is starting; wait"),
+)
+_CHECK_SECONDS: Final = 0.5
 MAX_CONNECTIONS: Final = 8
 # How long a thread waits for one of them.
 WAIT_SECONDS: Final = 10.0
@@ -34,7 +56,6 @@ RESPONSE_SECONDS: Final = 30.0
 RETRY_SECONDS: Final = 1.0
 # A connection without an answer for this time is broken.
 _NETWORK_TIMEOUT_SECONDS: Final = 10
-
 _LOG: Final = logging.getLogger("toolcrib.storage")
 DEFAULT_PARAMETERS: Final[dict[str, Any]] = {
     "application_name": "toolcrib",
@@ -49,6 +70,98 @@ _SESSION_SETTINGS: Final = (
     f"SET statement_timeout TO '{STATEMENT_TIMEOUT_SECONDS}s'; SET lock_timeout TO '{STATEMENT_TIMEOUT_SECONDS}s'; "
     f"SET idle_in_transaction_session_timeout TO '{3 * STATEMENT_TIMEOUT_SECONDS}s'"
 )
+
+
+def build_connect_error(target: str, error: psycopg.Error) -> StoreUnavailable:
+    """Return the error for a connection that could not be opened."""
+    text = str(error)
+    for words, remedy in _LOGIN_REMEDIES:
+        if words in text and (words not in ("role", "database") or "does not exist" in text):
+            return StoreUnavailable(f"{target}: {remedy} ({_shorten(text)})")
+    return StoreUnavailable(f"{target}: PostgreSQL cannot be reached; start it, or correct `store` ({_shorten(text)})")
+
+
+def build_error(target: str, error: Exception) -> InvalidStore:
+    """Return the error for a statement that failed."""
+    error_type = StoreUnavailable if is_connection_error(error) else InvalidStore
+    return error_type(f"{target}: {_describe_error(error)}")
+
+
+def is_connection_error(error: Exception) -> bool:
+    """Return whether an error means that the connection broke, and not that a statement was wrong or too slow."""
+    if not isinstance(error, psycopg.OperationalError):
+        return False
+    # 57P01 to 57P05: the server is shut down, crashes or starts.
+    return error.sqlstate is None or error.sqlstate.startswith(("08", "57P"))
+
+
+def _describe_error(error: Exception) -> str:
+    text = _shorten(str(error))
+    if isinstance(error, DamagedValue):
+        return f"a stored value is malformed ({error}); restore a backup"
+    if isinstance(error, UnicodeEncodeError):
+        return "a name contains half a surrogate pair, which cannot be stored; rename it"
+    if isinstance(error, psycopg.DataError) and "NUL" in text:
+        return "a name contains a NUL character, which cannot be stored; rename it"
+    if isinstance(error, errors.QueryCanceled | errors.LockNotAvailable):
+        return f"a statement took too long ({text}); check the load of the server"
+    if isinstance(error, errors.InsufficientPrivilege):
+        return f"the user has too few rights ({text}); run: CREATE SCHEMA toolcrib AUTHORIZATION <user>"
+    if isinstance(error, errors.ReadOnlySqlTransaction):
+        return f"the server is read-only ({text}); connect to the primary server"
+    if isinstance(error, errors.DiskFull):
+        return f"the disk of the server is full ({text}); free some space"
+    if isinstance(error, errors.UndefinedTable | errors.UndefinedColumn):
+        return f"the tables are incomplete ({text}); restart Toolcrib, or restore a backup"
+    if isinstance(error, psycopg.OperationalError):
+        return f"the connection to PostgreSQL broke ({text}); check that the server runs"
+    return f"PostgreSQL reports an error ({text})"
+
+
+def _shorten(text: str) -> str:
+    return " ".join(text.split())[:_MAX_MESSAGE_CHARS]
+
+
+class ResponseDeadlines:
+    """Closes the socket of a connection that is used for too long. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._in_use: dict[object, tuple[float, Connection[Any]]] = {}
+        self._closed = Event()
+        self._thread = Thread(target=self._run, name="toolcrib-deadlines", daemon=True)
+
+    @contextmanager
+    def limit(self, connection: Connection[Any], seconds: float) -> Iterator[None]:
+        """Break the connection if the block takes longer than a time; its statement then raises an error."""
+        token = object()
+        with self._lock:
+            self._in_use[token] = (time.monotonic() + seconds, connection)
+            if self._thread.ident is None:
+                self._thread.start()
+        try:
+            yield
+        finally:
+            with self._lock:
+                del self._in_use[token]
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._closed.set()
+
+    def _run(self) -> None:
+        while not self._closed.wait(_CHECK_SECONDS):
+            now = time.monotonic()
+            # With the lock, so that no block ends and gives its connection to another one meanwhile.
+            with self._lock:
+                for deadline, connection in self._in_use.values():
+                    if now > deadline:
+                        _shut_down(connection)
+
+
+def _shut_down(connection: Connection[Any]) -> None:
+    with suppress(OSError), socket.fromfd(connection.fileno(), socket.AF_INET, socket.SOCK_STREAM) as duplicate:
+        duplicate.shutdown(socket.SHUT_RDWR)
 
 
 class PostgresPool:

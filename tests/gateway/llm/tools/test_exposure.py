@@ -16,9 +16,9 @@ from toolcrib.gateway.llm.tools.exposure import (
     estimate_dispatch_cost,
     estimate_up_front_cost,
     find_cached_price,
+    is_discovery_tool,
     is_small_model,
 )
-from toolcrib.gateway.llm.tools.pins import is_discovery_tool
 
 Json = dict[str, Any]
 

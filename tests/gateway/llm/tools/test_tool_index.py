@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from toolcrib.gateway.llm.json_body import serialize_json
-from toolcrib.gateway.llm.tools.index_cache import ToolIndexCache
+from toolcrib.gateway.llm.tools.tool_index import ToolIndexCache
 
 
 def test_cache_compares_whole_definitions() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.errors import InvalidQuery, SearchTimeout, ToolcribError
-from toolcrib.gateway.mcp.results import json_path, reading
+from toolcrib.gateway.mcp.results import reading
 from toolcrib.gateway.mcp.results.document import ResultDocument
 from toolcrib.gateway.mcp.results.reading import ReadRequest, read_document
 
@@ -109,7 +109,7 @@ def test_path_on_text_is_refused_with_the_alternative() -> None:
 
 def test_expensive_patterns_and_paths_are_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "REGEX_BUDGET_SECONDS", 0.05)
-    monkeypatch.setattr(json_path, "BUDGET_SECONDS", 0.05)
+    monkeypatch.setattr(reading, "BUDGET_SECONDS", 0.05)
     with pytest.raises(SearchTimeout):
         read(ResultDocument("a" * 5000 + "!"), regex="(a|aa)+$")
     deep = ResultDocument(json.dumps({"a": [[{"b": n} for n in range(60)] for _ in range(60)]}))

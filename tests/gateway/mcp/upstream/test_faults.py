@@ -30,7 +30,7 @@ from tests.support.ports import find_free_port
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.core.tool_names import safe_name
 from toolcrib.gateway.mcp.admin.api import list_server_status
-from toolcrib.gateway.mcp.upstream import connection, health, stderr_log, stdio, supervisor
+from toolcrib.gateway.mcp.upstream import connection, health, stdio, supervisor
 
 pytestmark = pytest.mark.anyio
 
@@ -411,8 +411,8 @@ async def test_start_is_one_log_line_and_stderr_has_its_own_file(
 
 
 def test_log_file_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stderr_log, "MAX_LOG_BYTES", 1_000)
-    log = stderr_log.ServerLogFile(tmp_path, "bad/../name")
+    monkeypatch.setattr(stdio, "MAX_LOG_BYTES", 1_000)
+    log = stdio.ServerLogFile(tmp_path, "bad/../name")
     for number in range(200):
         log.write_line(f"line {number}")
     assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 2_200

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
 
@@ -69,7 +69,7 @@ def command(**options: Any) -> None:
     others.
     """
     request = _ImportOptions(**options)
-    system = _detect_system()
+    system = HostSystem.detect()
     if request.undo:
         _undo(system, request)
         return
@@ -93,13 +93,6 @@ def command(**options: Any) -> None:
         report.print(has_files=bool(discovery.files))
     if report.errors:
         raise SystemExit(1)
-
-
-def _detect_system() -> HostSystem:
-    platform: Literal["darwin", "win32", "linux"] = "linux"
-    if sys.platform in ("darwin", "win32"):
-        platform = "darwin" if sys.platform == "darwin" else "win32"
-    return HostSystem(platform, Path.home(), os.environ, Path.cwd())
 
 
 def _build_gateway_command(config: Path) -> list[str]:

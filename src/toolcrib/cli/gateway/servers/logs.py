@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
-from toolcrib.cli.gateway.client import GatewayClient, gateway_options, get_configured_url, quote_name
-from toolcrib.cli.gateway.launch import config_option
+from toolcrib.cli.gateway.client import GatewayClient, client_options, quote_name
 from toolcrib.cli.printing import json_option, print_json, print_note, sanitize
 
 
 @click.command("logs")
 @click.argument("server")
 @click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Print only the last N lines.")
-@config_option
-@gateway_options
+@client_options
 @json_option
-def command(server: str, lines: int | None, **options: Any) -> None:
+def command(server: str, lines: int | None, client: GatewayClient, as_json: bool) -> None:
     """Print what a server wrote to standard error.
 
     The gateway keeps the latest lines. A server that is reached over HTTP has none.
     """
-    client = GatewayClient.from_options(options["url"] or get_configured_url(options["config_file"]), options["key"])
     written = client.get_json(f"/api/servers/{quote_name(server)}/log").get("lines")
     if not isinstance(written, list):
         raise client.not_a_gateway_error()
     written = written[-lines:] if lines else written
-    if options["as_json"]:
+    if as_json:
         print_json({"server": server, "lines": written})
         return
     for line in written:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 
-from toolcrib.cli.gateway.client import GatewayClient, gateway_options, get_configured_url, quote_name
-from toolcrib.cli.gateway.launch import config_option
+from toolcrib.cli.gateway.client import GatewayClient, client_options, quote_name
 from toolcrib.cli.printing import format_count, sanitize
 
 DEFAULT_RESTART_TIMEOUT_SECONDS = 60
@@ -24,15 +22,13 @@ _POLL_SECONDS = 0.2
     metavar="SECONDS",
     help=f"How long to wait until it has started.  [default: {DEFAULT_RESTART_TIMEOUT_SECONDS}]",
 )
-@config_option
-@gateway_options
-def command(server: str, timeout: int, **options: Any) -> None:
+@client_options
+def command(server: str, timeout: int, client: GatewayClient) -> None:
     """Restart a server of a running gateway.
 
     Also starts a server that was stopped. Waits until it has started; if it does not start, the
     exit code is 1.
     """
-    client = GatewayClient.from_options(options["url"] or get_configured_url(options["config_file"]), options["key"])
     path = f"/api/servers/{quote_name(server)}"
     before = client.get_json(path).get("startedAt")
     client.post_json(f"{path}/restart", {})

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from toolcrib.adapters import anthropic
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty
-from toolcrib.gateway.llm.anthropic.hidden_messages import (
+from toolcrib.gateway.llm.anthropic.history import (
     add_prefetched,
     message_anchor,
     message_context,

@@ -22,8 +22,7 @@ from toolcrib.gateway.llm.openai_chat.rewriter import ChatRewriter, has_referenc
 from toolcrib.gateway.llm.openai_chat.stream import ChatStream
 from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.search_loop import answer_request
-from toolcrib.gateway.llm.tools.exposure import Exposure
-from toolcrib.gateway.llm.tools.pins import is_discovery_tool
+from toolcrib.gateway.llm.tools.exposure import Exposure, is_discovery_tool
 from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex, build_exposed_index, index_entries, split_entries
 
 _DEFER_FIELD: Final = "defer_loading"

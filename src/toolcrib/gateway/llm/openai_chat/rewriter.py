@@ -59,7 +59,8 @@ class ChatRewriter(RequestRewriter):
         # The tool that the model has to call has to be sent.
         self._selection.reveal([get_function_name(dict_or_empty(body.get("tool_choice")))])
         self._messages = [
-            self._add_prefetched(_wrap_calls(_render_references(message, index), index)) for message in messages
+            self._selection.add_prefetched(_wrap_calls(_render_references(message, index), index), "text")
+            for message in messages
         ]
         self._hidden: list[Message] = []
         self._texts: Message = {}
@@ -147,16 +148,6 @@ class ChatRewriter(RequestRewriter):
             return call
         arguments = json.dumps(task.arguments, ensure_ascii=False)
         return {**call, "function": {**call["function"], "name": name, "arguments": arguments}}
-
-    def _add_prefetched(self, message: Message) -> Message:
-        """Return a message of the user with the definitions that it certainly needs."""
-        content = message.get("content")
-        text = self._selection.prefetch(_content_text(content)) if message.get("role") == "user" else ""
-        if not text:
-            return message
-        if isinstance(content, str):
-            return {**message, "content": f"{content}{PARAGRAPH_BREAK}{text}"}
-        return {**message, "content": [*dicts_or_empty(content), {"type": "text", "text": text}]}
 
     def _is_search(self, name: str) -> bool:
         return self.index.offers_search and name == self.index.search_tool.name

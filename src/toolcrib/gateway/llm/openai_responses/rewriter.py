@@ -20,7 +20,6 @@ from toolcrib.gateway.llm.openai_responses.items import (
     HiddenItems,
     InputReader,
     Item,
-    content_text,
     drop_orphaned_reasoning,
     item_context,
     make_call_output,
@@ -249,14 +248,7 @@ class ResponsesRewriter(RequestRewriter):
         return [*outputs, *map(self._add_prefetched, self._reader.convert(items))]
 
     def _add_prefetched(self, item: Item) -> Item:
-        """Return a message of the user with the definitions that it certainly needs."""
-        content = item.get("content")
-        text = self._selection.prefetch(str(content_text(content))) if item.get("role") == "user" else ""
-        if not text:
-            return item
-        if isinstance(content, str):
-            return {**item, "content": f"{content}\n\n{text}"}
-        return {**item, "content": [*dicts_or_empty(content), {"type": "input_text", "text": text}]}
+        return self._selection.add_prefetched(item, "input_text")
 
     def _convert_tool_choice(self, choice: Any) -> Any:
         if not isinstance(choice, dict):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
-from toolcrib.adapters.plain_json import dicts_or_empty
+from toolcrib.adapters.plain_json import dicts_or_empty, join_texts, str_or_empty
 from toolcrib.core import prompts
 from toolcrib.core.calls import PastCall, ToolCall
 from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex
@@ -87,6 +87,17 @@ class ToolSelection:
         ]
         rendered = json.dumps(definitions, ensure_ascii=False, separators=(",", ":"))
         return prompts.PREFETCHED_TOOLS.format(execute=index.call_tool.name, tools=rendered)
+
+    def add_prefetched(self, message: dict[str, Any], part_type: str) -> dict[str, Any]:
+        """Return a message of the user with the definitions that it certainly needs."""
+        content = message.get("content")
+        is_question = message.get("role") == "user"
+        text = self.prefetch(join_texts(content) or str_or_empty(content)) if is_question else ""
+        if not text:
+            return message
+        if isinstance(content, str):
+            return {**message, "content": f"{content}\n\n{text}"}
+        return {**message, "content": [*dicts_or_empty(content), {"type": part_type, "text": text}]}
 
     def reveal(self, names: Iterable[str]) -> None:
         """Reveal the deferred tools with these names; other names are ignored."""

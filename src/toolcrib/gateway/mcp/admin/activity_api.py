@@ -18,9 +18,8 @@ from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.server.activity import ClientActivity
 from toolcrib.gateway.mcp.server.client import get_session_state
 from toolcrib.gateway.mcp.server.router import McpRouter
-from toolcrib.gateway.time_series import build_point
 from toolcrib.storage.audit import AuditAction, AuditFilter, AuditOutcome, AuditRow
-from toolcrib.storage.time_series import RESOLUTION_SECONDS, Resolution, SeriesAmount
+from toolcrib.storage.time_series import RESOLUTION_SECONDS, Resolution, SeriesAmount, build_point
 
 MAX_ACTIVITY_PAGE: Final = 500
 DEFAULT_ACTIVITY_PAGE: Final = 50

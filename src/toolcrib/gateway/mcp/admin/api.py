@@ -12,9 +12,8 @@ from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.admin.catalog_api import add_catalog_routes
 from toolcrib.gateway.mcp.admin.config_api import add_config_routes
 from toolcrib.gateway.mcp.admin.decisions_api import add_decision_routes
-from toolcrib.gateway.mcp.admin.eval_api import add_eval_routes
 from toolcrib.gateway.mcp.admin.overrides_api import add_override_routes
-from toolcrib.gateway.mcp.admin.search_api import add_search_routes
+from toolcrib.gateway.mcp.admin.search_api import add_eval_routes, add_search_routes
 from toolcrib.gateway.mcp.admin.servers_api import add_server_routes
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer

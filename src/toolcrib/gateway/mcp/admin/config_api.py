@@ -6,11 +6,10 @@ import difflib
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from toolcrib.config.clients.file_writes import encode_like, replace_file
 from toolcrib.config.clients.importing import discover_servers, parse_toml
@@ -53,7 +52,7 @@ def _parse_pasted(call: ApiCall) -> dict[str, Any]:
     is_toml, entries = _find_entries(text.strip(), str(call.body.get("name") or ""))
     source = ClientFile("codex" if is_toml else "vscode", Path("pasted text"), SERVERS)
     servers = [
-        translate_entry(source, name, entry, _get_system())
+        translate_entry(source, name, entry, HostSystem.detect())
         for name, entry in list(entries.items())[:MAX_PASTED_SERVERS]
         if not starts_toolcrib(entry)
     ]
@@ -64,7 +63,7 @@ def _parse_pasted(call: ApiCall) -> dict[str, Any]:
 
 def _discover_servers(call: ApiCall) -> dict[str, Any]:
     """Return the servers in the files of the user's clients, without those that are configured already."""
-    found = discover_servers(_get_system(), all_projects=True)
+    found = discover_servers(HostSystem.detect(), all_projects=True)
     configured = call.router.hub.config.servers
     new = {server.name: server for server in found.servers if server.name not in configured}
     return {
@@ -74,13 +73,6 @@ def _discover_servers(call: ApiCall) -> dict[str, Any]:
         ],
         "problems": list(found.errors),
     }
-
-
-def _get_system() -> HostSystem:
-    platform: Literal["darwin", "win32", "linux"] = "linux"
-    if sys.platform in ("darwin", "win32"):
-        platform = sys.platform
-    return HostSystem(platform, Path.home(), os.environ, Path.cwd())
 
 
 def _find_entries(text: str, name: str) -> tuple[bool, Mapping[str, Any]]:

@@ -1,4 +1,4 @@
-"""The document in a tool result: JSON, a table or text."""
+"""The document in a tool result: JSON, a table or text; shortened JSON."""
 
 from __future__ import annotations
 
@@ -25,6 +25,9 @@ _CHECKED_LINES: Final = 20
 # `json.dumps` with options builds a new encoder for each call, which takes longer than most cells.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# The longest arrays and strings of each attempt; the last one is used if none fits.
+_ATTEMPTS: Final = ((200, 4_000), (50, 1_000), (20, 400), (10, 160), (5, 80), (3, 50), (1, 30))
+_MAX_DEPTHS: Final = (50, 50, 50, 50, 12, 6, 4)
 
 
 @dataclass(frozen=True)
@@ -201,3 +204,58 @@ def _split_row(line: str, delimiter: str) -> list[str]:
     if delimiter == "|":
         line = line.strip().removeprefix("|").removesuffix("|")
     return [cell.strip() for cell in line.split(delimiter)]
+
+
+def shorten_json(value: object, max_tokens: int) -> str:
+    """Return a value as JSON with long arrays, strings and objects cut; `…` marks what was cut."""
+    text = encode_json(value) if _is_small(value, max_tokens * 16) else ""
+    if text and estimate_tokens(text) <= max_tokens:
+        return text
+    for (items, chars), depth in zip(_ATTEMPTS, _MAX_DEPTHS, strict=True):
+        text = encode_json(cut_value(value, items, chars, depth, marks=True))
+        if estimate_tokens(text) <= max_tokens:
+            return text
+    return f"{text[: max_tokens * 3]}…"
+
+
+def cut_value(value: object, max_items: int, max_chars: int, max_depth: int, *, marks: bool) -> Any:
+    """Return a value with at most `max_items` items in each array and `max_chars` in each string.
+
+    With `marks`, what is left out is named in place, which changes the types of items and members.
+    """
+    if isinstance(value, str):
+        if len(value) <= max_chars:
+            return value
+        more = f"… ({len(value) - max_chars:,} more characters)" if marks else "…"
+        return value[:max_chars] + more
+    if isinstance(value, list):
+        if marks and max_depth <= 0 and value:
+            return f"… ({len(value):,} items)"
+        kept = [cut_value(item, max_items, max_chars, max_depth - 1, marks=marks) for item in value[:max_items]]
+        return [*kept, f"… {len(value) - max_items:,} more"] if marks and len(value) > max_items else kept
+    if isinstance(value, Mapping):
+        if marks and max_depth <= 0 and value:
+            return f"… ({len(value):,} members)"
+        limit = max(max_items, 12) if marks else len(value)
+        members = {
+            key: cut_value(item, max_items, max_chars, max_depth - 1, marks=marks)
+            for key, item in list(value.items())[:limit]
+        }
+        return {**members, "…": f"{len(value) - limit:,} more"} if len(value) > limit else members
+    return value
+
+
+def _is_small(value: object, max_chars: int) -> bool:
+    remaining = max_chars
+    pending = [value]
+    while pending and remaining >= 0:
+        item = pending.pop()
+        if isinstance(item, str):
+            remaining -= len(item)
+        elif isinstance(item, Mapping):
+            remaining -= sum(map(len, item))
+            pending.extend(item.values())
+        elif isinstance(item, list):
+            pending.extend(item)
+        remaining -= 2
+    return remaining >= 0

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from toolcrib.core.token_count import estimate_tokens
-from toolcrib.gateway.mcp.results.document import ResultDocument, TextTable, encode_json, join_path
-from toolcrib.gateway.mcp.results.shortening import shorten_json
+from toolcrib.gateway.mcp.results.document import ResultDocument, TextTable, encode_json, join_path, shorten_json
 from toolcrib.gateway.mcp.results.summary import (
     FieldSummary,
     describe_summary,

@@ -16,6 +16,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.shared.uri_template import InvalidUriTemplate, UriTemplate
 from mcp_types import INVALID_PARAMS
 
+from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.core import prompts
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
@@ -262,8 +263,8 @@ def _read_item(kind: str, entry: Mapping[str, Any]) -> FoundItem | None:
     if template is not None:
         optional = template.query_variable_names
         arguments = tuple(f"{name}?" if name in optional else name for name in template.variable_names)
-    title = _get_text(about, "title") or (_get_text(about, "name") if kind != "prompt" else "")
-    return FoundItem(f"{kind}:{target}", kind, title, _get_text(about, "description"), arguments)
+    title = str_or_empty(about.get("title")) or (str_or_empty(about.get("name")) if kind != "prompt" else "")
+    return FoundItem(f"{kind}:{target}", kind, title, str_or_empty(about.get("description")), arguments)
 
 
 def _parse_template(target: str) -> UriTemplate | None:
@@ -302,8 +303,3 @@ def _iter_resource_parts(resource: Mapping[str, Any]) -> Iterator[dict[str, Any]
         if isinstance(content, Mapping):
             is_text = isinstance(content.get("text"), str)
             yield {"type": "text", "text": content["text"]} if is_text else {"type": "resource", "resource": content}
-
-
-def _get_text(holder: Mapping[str, Any], key: str) -> str:
-    value = holder.get(key)
-    return value if isinstance(value, str) else ""

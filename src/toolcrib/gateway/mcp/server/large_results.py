@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import anyio
 
+from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.config.settings import ResultsConfig
 from toolcrib.core import prompts
 from toolcrib.core.validation import find_problems
@@ -18,6 +19,7 @@ from toolcrib.errors import InvalidQuery, InvalidSchema, InvalidStore, SearchTim
 from toolcrib.gateway.mcp.results.document import (
     ResultDocument,
     collect_text,
+    cut_value,
     encode_json,
     estimate_text_tokens,
     get_content,
@@ -25,7 +27,6 @@ from toolcrib.gateway.mcp.results.document import (
 )
 from toolcrib.gateway.mcp.results.preview import describe_size, render_preview
 from toolcrib.gateway.mcp.results.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadRequest, read_document
-from toolcrib.gateway.mcp.results.shortening import cut_value
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import ITEM_KINDS, MAX_SIZE_META_KEY, text_result
 from toolcrib.hub.directory import DirectoryEntry, exceeds_size
@@ -75,9 +76,9 @@ class LargeResults:
         if not isinstance(handle, str) or not handle:
             return text_result(prompts.HANDLE_MISSING, is_error=True)
         request = ReadRequest(
-            path=_to_text(arguments.get("path")),
-            search=_to_text(arguments.get("search")),
-            regex=_to_text(arguments.get("regex")),
+            path=str_or_empty(arguments.get("path")),
+            search=str_or_empty(arguments.get("search")),
+            regex=str_or_empty(arguments.get("regex")),
             offset=_to_int(arguments.get("offset"), 0, 10**9),
             limit=max(_to_int(arguments.get("limit"), DEFAULT_LIMIT, MAX_LIMIT), 1),
         )
@@ -198,10 +199,6 @@ def replace_text_parts(content: list[Any], preview: str) -> list[Any]:
     first = next((number for number, part in enumerate(content) if get_part_text(part) is not None), 0)
     before = [part for number, part in others if number < first]
     return [*before, {"type": "text", "text": preview}, *(part for number, part in others if number > first)]
-
-
-def _to_text(value: object) -> str:
-    return value if isinstance(value, str) else ""
 
 
 def _to_int(value: object, default: int, maximum: int) -> int:

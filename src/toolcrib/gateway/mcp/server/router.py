@@ -362,7 +362,7 @@ def _stamp_result(method: str, result: Mapping[str, Any], *, is_stateless: bool)
     if not is_stateless:
         return stamped
     if "taskId" in result and "ttlMs" in result:
-        # Here it is the time to live of the task and not of a cache.
+        # In the result of a task, this is how long the task is kept, not how long the result may be cached.
         stamped["ttlMs"] = result["ttlMs"]
     stamped["resultType"] = result.get("resultType") or "complete"
     if method in _CACHEABLE_METHODS:

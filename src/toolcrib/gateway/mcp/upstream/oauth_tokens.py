@@ -1,4 +1,4 @@
-"""Store the OAuth tokens of servers, send them with requests, and refresh them."""
+"""Store the OAuth tokens of servers, encrypted, send them with requests, and refresh them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from base64 import b64encode
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -19,9 +19,8 @@ import httpx2
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.store_paths import resolve_token_folder
-from toolcrib.errors import InvalidStore, StoreUnavailable
+from toolcrib.errors import InvalidConfig, InvalidStore, StoreUnavailable
 from toolcrib.files.atomic_write import write_file_atomically
-from toolcrib.gateway.mcp.upstream.token_cipher import TokenCipher
 from toolcrib.storage.store import Store
 
 MAX_TOKEN_FILE_BYTES: Final = 256 * 1024
@@ -35,6 +34,44 @@ CLAIM_RETRY_SECONDS: Final = 0.2
 _CLIENT_SECRET_BASIC: Final = "client_secret_basic"
 # Keys in the token file that differ from the field names.
 _FILE_KEYS: Final = {"client_auth_method": "client_method", "expires_at": "expires"}
+
+
+class TokenCipher:
+    """Encrypts with the first of some keys and decrypts with any of them."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        try:
+            # An extra.
+            from cryptography.fernet import Fernet, InvalidToken, MultiFernet
+        except ImportError:
+            raise InvalidConfig(
+                "tokenKeys: encryption needs the package cryptography; run: pip install 'toolcrib[postgres]'"
+            ) from None
+        self._first = Fernet(keys[0])
+        self._all = MultiFernet([Fernet(key) for key in keys])
+        self._invalid_token = InvalidToken
+
+    def encrypt(self, text: bytes) -> bytes:
+        """Return a text, encrypted with the first key."""
+        return self._first.encrypt(text)
+
+    def decrypt(self, body: bytes) -> bytes:
+        """Return the text of an encrypted body."""
+        try:
+            return self._all.decrypt(body)
+        except self._invalid_token:
+            raise InvalidStore(
+                "a token in the store was encrypted with a key that is not in `tokenKeys`; add the key, or run "
+                "`toolcrib login` again"
+            ) from None
+
+    def rotate(self, body: bytes) -> bytes:
+        """Return a body that the first key can decrypt; the same body if it can already."""
+        try:
+            self._first.decrypt(body)
+        except self._invalid_token:
+            return self._first.encrypt(self.decrypt(body))
+        return body
 
 
 @dataclass(frozen=True, slots=True)

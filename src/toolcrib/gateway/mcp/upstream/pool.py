@@ -21,8 +21,7 @@ from toolcrib.config.settings import GatewayConfig
 from toolcrib.config.store_paths import resolve_log_folder
 from toolcrib.config.watch import diff_configs
 from toolcrib.errors import InvalidStore, ServerUnavailable
-from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances
-from toolcrib.gateway.mcp.upstream.leases import run_with_lease
+from toolcrib.gateway.mcp.upstream.instances import ServerInstance, ServerInstances, run_with_lease
 from toolcrib.gateway.mcp.upstream.oauth_tokens import find_token_place, rotate_tokens
 from toolcrib.gateway.mcp.upstream.subscriptions import Subscriptions
 from toolcrib.gateway.mcp.upstream.supervisor import OnNotification, ServerListing, UpstreamServer
@@ -82,7 +81,7 @@ class UpstreamPool:
         self._scopes: dict[str, anyio.CancelScope] = {}
         self.instances = ServerInstances(self._start_instance)
         self._tasks: anyio.abc.TaskGroup | None = None
-        # The id of this replica, if there can be others, and how to list what servers on others have.
+        # The id of this replica if there can be others, and the function that lists what servers on other replicas have.
         self.replica = ""
         self.list_remotely: ListRemotely | None = None
         self._first_list_deadline = -math.inf
@@ -123,22 +122,21 @@ class UpstreamPool:
 
     def restart(self, name: str) -> None:
         """Stop a server if it runs, and start it, also if it was halted or starts on demand."""
-        upstream = self.servers[name]
-        self._cancel(name)
-        self.instances.stop_server(name)
-        self._add(upstream.config)
-        started = self.servers[name]
-        started.start_count, started.call_count = upstream.start_count, upstream.call_count
-        started.relist()
+        self._replace(name, is_halted=False).relist()
 
     def halt(self, name: str) -> None:
         """Stop a server until `restart`. Its tools stay in the catalog, and calls fail immediately."""
-        upstream = self.servers[name]
+        self._replace(name, is_halted=True)
+
+    def _replace(self, name: str, *, is_halted: bool) -> UpstreamServer:
+        """Replace a server by a new one with the same configuration and counts; return it."""
+        old = self.servers[name]
         self._cancel(name)
         self.instances.stop_server(name)
-        self._add(upstream.config, is_halted=True)
-        halted = self.servers[name]
-        halted.start_count, halted.call_count = upstream.start_count, upstream.call_count
+        self._add(old.config, is_halted=is_halted)
+        new = self.servers[name]
+        new.start_count, new.call_count = old.start_count, old.call_count
+        return new
 
     def relist(self, names: Iterable[str]) -> None:
         """Have these servers list their tools again."""
@@ -306,7 +304,7 @@ class UpstreamPool:
         if is_changed:
             upstream = self.servers.get(server.name)
             if upstream is not None and upstream.connection is not None:
-                # At a start, one line reports the start and the tools.
+                # The log record of a start already has the number of tools.
                 _log.info("%s now has %s", server.name, format_tool_count(count))
             # In the background, so that a slow client does not delay the server.
             self.run_in_background(self._on_changed)

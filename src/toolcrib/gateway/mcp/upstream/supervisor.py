@@ -40,8 +40,7 @@ from toolcrib.gateway.mcp.upstream.in_flight import InFlightCall, InFlightCaller
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable
 from toolcrib.gateway.mcp.upstream.oauth_tokens import OpenToken
 from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
-from toolcrib.gateway.mcp.upstream.stderr_log import ServerLogFile
-from toolcrib.gateway.mcp.upstream.stdio import StderrTail
+from toolcrib.gateway.mcp.upstream.stdio import ServerLogFile, StderrTail
 from toolcrib.gateway.mcp.upstream.subscriptions import (
     MAX_RETRY_SECONDS,
     MIN_RETRY_SECONDS,

@@ -12,6 +12,7 @@ from toolcrib.core.validation import check_schema, find_problems
 from toolcrib.errors import InvalidConfig, RequestFailed
 from toolcrib.gateway.mcp.upstream.openapi.document import (
     MAX_REFERENCE_STEPS,
+    MAX_SCHEMA_PARTS,
     OpenApiDocument,
     find_base_url,
     is_private_host,
@@ -25,7 +26,6 @@ from toolcrib.gateway.mcp.upstream.openapi.operations import (
     read_operations,
 )
 from toolcrib.gateway.mcp.upstream.openapi.requests import build_request
-from toolcrib.gateway.mcp.upstream.openapi.schemas import MAX_SCHEMA_PARTS
 
 BASE = "https://api.example.com"
 ITEM_REFERENCE = "#/components/schemas/Item"

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from toolcrib.gateway.mcp.upstream.openapi.document import (
     OpenApiDocument,
+    SchemaConverter,
     UnresolvedReference,
     expand_server_url,
     get_mapping,
@@ -16,7 +17,6 @@ from toolcrib.gateway.mcp.upstream.openapi.document import (
     is_remote,
     is_same_host,
 )
-from toolcrib.gateway.mcp.upstream.openapi.schemas import SchemaConverter
 
 MAX_OPERATIONS: Final = 5_000
 MAX_PARAMETERS: Final = 500

@@ -21,7 +21,6 @@ from toolcrib import __version__
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.errors import InvalidConfig, RequestFailed, ServerUnavailable
 from toolcrib.gateway.hosts import is_loopback
-from toolcrib.gateway.mcp.upstream.openapi.client_credentials import ClientCredentials
 from toolcrib.gateway.mcp.upstream.openapi.document import (
     OpenApiDocument,
     find_base_url,
@@ -31,7 +30,7 @@ from toolcrib.gateway.mcp.upstream.openapi.document import (
     load_document,
 )
 from toolcrib.gateway.mcp.upstream.openapi.operations import RESULT_MEMBER, ApiOperation, read_operations
-from toolcrib.gateway.mcp.upstream.openapi.requests import ApiRequest, build_request
+from toolcrib.gateway.mcp.upstream.openapi.requests import ApiRequest, ClientCredentials, build_request
 from toolcrib.gateway.mcp.upstream.stdio import MessageStreams
 
 MAX_REDIRECTS: Final = 3
