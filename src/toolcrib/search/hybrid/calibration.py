@@ -105,20 +105,20 @@ DEFAULT_CALIBRATION: Final = Calibration()
 # Fitted to requests for tools that the encoders were not trained on. `python -m benchmarks.calibrate --write` replaces
 # them for another encoder.
 ENCODER_CALIBRATION: Final = Calibration(
-    threshold=0.19,
-    similarity=0.7113,
-    missing_service=0.1423,
-    unknown_words=0.2134,
-    query_length=0.034,
-    catalog_size=0.0209,
+    threshold=0.2,
+    similarity=0.7268,
+    missing_service=0.1454,
+    unknown_words=0.218,
+    query_length=0.0326,
+    catalog_size=0.0216,
 )
 STATIC_CALIBRATION: Final = Calibration(
-    threshold=0.1,
-    similarity=0.5355,
-    missing_service=0.1071,
-    unknown_words=0.1606,
-    query_length=0.0326,
-    catalog_size=0.0161,
+    threshold=0.11,
+    similarity=0.5261,
+    missing_service=0.1052,
+    unknown_words=0.1578,
+    query_length=0.0341,
+    catalog_size=0.0155,
 )
 
 
