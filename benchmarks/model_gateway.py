@@ -78,7 +78,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """Return the CPU time of the process and its children so far."""
-        return sum(process_cpu_seconds(pid) for pid in self._pids())
+        return sum(_cpu_seconds(pid) for pid in self._pids())
 
     def memory_bytes(self) -> int:
         """Return the resident memory of the process and its children."""
@@ -98,7 +98,7 @@ class Server:
         return found
 
 
-def process_cpu_seconds(pid: int) -> float:
+def _cpu_seconds(pid: int) -> float:
     """Return the CPU time of all threads of a process. `schedstat` counts nanoseconds; a clock tick is too coarse."""
     nanoseconds = 0
     for thread in Path(f"/proc/{pid}/task").glob("*/schedstat"):
