@@ -353,7 +353,7 @@ class Hub:
         tools = set_requests(tools, self._requests) if self._requests else tools
         return replace(
             tools,
-            problems=(*manifest.problems, *parsed.problems, *tools.problems),
+            problems=(*manifest.problems, *parsed.problems),
             instructions=manifest.instructions,
             repaired_tools=manifest.repaired_tools,
         )
