@@ -364,8 +364,7 @@ class UpstreamServer:
         since = self._attempt_started
         if self._was_connected:
             since = time.monotonic() - STDERR_TAIL_SECONDS
-        last_lines = self.stderr_tail.lines_since(since)[-1:]
-        message = self._redact("; last line on stderr: ".join([reason, *last_lines]))
+        message = self._redact("; last line on stderr: ".join([reason, *self.stderr_tail.last_line_since(since)]))
         is_new, self.error = message != self.error, message
         self._start_requested = anyio.Event()
         self._notify_waiters()
