@@ -120,11 +120,12 @@ def main(before: Path, after: Path, rounds: int, only: str) -> None:
         upstream = [sys.executable, "-m", "benchmarks.model_gateway", "upstream", str(port)]
         running.enter_context(start_server("the upstream", upstream, port))
         servers = [running.enter_context(_start_gateway(path.resolve(), url)) for path in (before, after)]
-        print(f"| CPU | {_name(before)} | {_name(after)} | ratio |\n|---|--:|--:|--:|")
+        print(f"| CPU | {describe_checkout(before)} | {describe_checkout(after)} | ratio |\n|---|--:|--:|--:|")
         asyncio.run(_compare(servers[0], servers[1], rounds, only))
 
 
-def _name(checkout: Path) -> str:
+def describe_checkout(checkout: Path) -> str:
+    """Return the commit of a checkout."""
     command = ["git", "-C", str(checkout), "describe", "--always", "--dirty"]
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 

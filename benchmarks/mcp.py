@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,10 +47,8 @@ create_proxy(target, mode=sys.argv[1]).run(show_banner=False, log_level="ERROR")
 class Peer:
     """A process with MCP on standard input and output."""
 
-    def __init__(self, command: Sequence[str], era: str) -> None:
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        )
+    def __init__(self, command: Sequence[str], era: str, env: Mapping[str, str] | None = None) -> None:
+        self._start(command, env)
         self._modern = era == MODERN
         self._count = 0
         if not self._modern:
@@ -58,6 +56,11 @@ class Peer:
             hello = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": info}
             self.ask("initialize", hello)
             self._send({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def _start(self, command: Sequence[str], env: Mapping[str, str] | None) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env
+        )
 
     @property
     def process_id(self) -> int:
@@ -79,8 +82,7 @@ class Peer:
                 "io.modelcontextprotocol/clientCapabilities": {},
             }
         self._send({"jsonrpc": "2.0", "id": self._count, "method": method, "params": given})
-        assert self._process.stdout
-        while line := self._process.stdout.readline():
+        while line := self._read():
             answer = json.loads(line)
             if answer.get("id") == self._count and "method" not in answer:
                 if "error" in answer:
@@ -99,6 +101,10 @@ class Peer:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()
+
+    def _read(self) -> bytes:
+        assert self._process.stdout
+        return self._process.stdout.readline()
 
     def _send(self, message: dict[str, Any]) -> None:
         assert self._process.stdin

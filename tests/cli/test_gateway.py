@@ -165,7 +165,7 @@ def diagnosis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "away": {"url": "http://127.0.0.1:9/mcp"},
         "off": {"command": "no-such-program-anywhere", "enabled": False},
     }
-    overrides = {"well___echo": {"name": "say"}}
+    overrides = {"well___echo": {"name": "say"}, "twin___echo": {"hiddenParameters": ["colour"]}}
     config = write_json(folder / "toolcrib.json", {"mcpServers": servers, "overrides": overrides})
     result = run(folder, "doctor", "--config", str(config), "--json")
     assert result.returncode == 1, result.stderr
@@ -185,6 +185,7 @@ def test_doctor_reports_running_servers_and_tokens(diagnosis: dict[str, Any]) ->
     ("server", "severity", "problem", "fix"),
     [
         ("twin", "warning", "the same server as well", "remove one"),
+        ("twin", "warning", "names a parameter 'colour'", 'correct it in "overrides"'),
         ("strange", "warning", "weather", "read the definition"),
         ("strange", "note", "too long or invalid", "alias"),
         ("strange", "warning", "tool 3", "report it to the developers"),

@@ -95,11 +95,12 @@ def test_patterns_apply_in_order_and_the_exact_name_last() -> None:
 def test_unfitting_override_is_reported_and_the_tool_stays() -> None:
     hub = build_hub(gh___iss_c={"hiddenParameters": ["title", "nothing"], "fixedParameters": {"count": "many"}})
     (tools,) = hub.directory.servers
-    text = "\n".join(tools.problems)
+    text = "\n".join(tools.override_problems)
     assert "hides the required parameter 'title'" in text
     assert "names a parameter 'nothing'" in text
     assert "fixes 'count' to an invalid value" in text
     assert "gh___iss_c" in hub.directory.entries
+    assert hub.get_view().unusable_servers == {}
 
 
 def test_changed_overrides_take_effect_with_a_reload() -> None:

@@ -65,25 +65,18 @@ class ScriptRun:
     max_calls: int
     # The results of finished calls, in order, by the key of the call.
     results: dict[str, list[Any]] = field(default_factory=dict)
+    # The approvals that no call has used yet.
     approved: list[ScriptCall] = field(default_factory=list)
     # The calls of the last run that wait for approval.
     pending: list[ScriptCall] = field(default_factory=list)
     call_count: int = 0
     _positions: Counter[str] = field(default_factory=Counter)
-    _remaining: list[ScriptCall] = field(default_factory=list)
     _placeholders: set[Any] = field(default_factory=set)
 
     def start(self) -> None:
         """Prepare the next run."""
         self._positions.clear()
         self.pending = []
-        executed = Counter({key: len(values) for key, values in self.results.items()})
-        self._remaining = []
-        for call in self.approved:
-            if executed[call.key] > 0:
-                executed[call.key] -= 1
-            else:
-                self._remaining.append(call)
 
     def approve_pending(self) -> None:
         """Approve the calls that the last run has collected."""
@@ -115,9 +108,9 @@ class ScriptRun:
             raise CallRefused(f"a script may make at most {self.max_calls} calls; do less in one script")
 
     def _use_approval(self, call: ScriptCall) -> bool:
-        for number, approved in enumerate(self._remaining):
+        for number, approved in enumerate(self.approved):
             if approved.tool.id == call.tool.id and self._matches(approved.arguments, call.arguments):
-                del self._remaining[number]
+                del self.approved[number]
                 return True
         return False
 

@@ -146,7 +146,8 @@ def _build_starlette_app(
             routers.append(router)
             drain.on_end_streams.append(router.end_streams)
             async with endpoint.run():
-                app.router.routes.extend(endpoint.routes())
+                # First, because a request is compared with one route after the other.
+                app.router.routes[:0] = endpoint.routes()
                 yield
 
     api = ApiRoutes(lambda: routers[0])

@@ -235,6 +235,8 @@ class ServerTools:
     entries: tuple[DirectoryEntry, ...] = ()
     quarantined: Mapping[str, QuarantinedTool] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    # What does not fit in the overrides of its tools. They are usable.
+    override_problems: tuple[str, ...] = ()
     instructions: str = ""
     # Tools that are usable without the unreadable parts of their definitions.
     repaired_tools: tuple[str, ...] = ()

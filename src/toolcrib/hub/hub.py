@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, replace
+from dataclasses import replace
 from threading import RLock
 from typing import Any, Final
 
@@ -231,10 +231,10 @@ class Hub:
 
     def record_call(self, tool_id: str, succeeded: bool, seconds: float) -> None:
         """Record a tool call for the usage statistics."""
-        usage = ToolUsageTotal(1, int(not succeeded), time.time(), seconds)
+        usage = (1, int(not succeeded), time.time(), seconds)
         with self._lock:
-            self._journal.append([{tool_id: astuple(usage)}, {}])
-            self._buffer_amounts({tool_id: usage}, {})
+            self._journal.append([{tool_id: usage}, {}])
+            self._buffer_amounts({tool_id: ToolUsageTotal(*usage)}, {})
 
     def add_counts(self, **amounts: int) -> None:
         """Add amounts to counters."""
@@ -353,7 +353,7 @@ class Hub:
         tools = set_requests(tools, self._requests) if self._requests else tools
         return replace(
             tools,
-            problems=(*manifest.problems, *parsed.problems, *tools.problems),
+            problems=(*manifest.problems, *parsed.problems),
             instructions=manifest.instructions,
             repaired_tools=manifest.repaired_tools,
         )

@@ -45,7 +45,8 @@ def apply_overrides(
             except ToolcribError as error:
                 problems.append(f"the override of {entry.name} is not used: {error}")
         entries.append(entry)
-    return replace(tools, entries=tuple(entries), problems=(*tools.problems, *limit_problems(problems)))
+    all_problems = (*tools.override_problems, *limit_problems(problems))
+    return replace(tools, entries=tuple(entries), override_problems=all_problems)
 
 
 def find_override(overrides: Mapping[str, ToolOverride], entry: DirectoryEntry, server_id: str) -> ToolOverride | None:

@@ -88,7 +88,7 @@ class CompiledPattern(NamedTuple):
     search_interruptibly: Callable[..., Any]
     max_untimed_chars: int
 
-    def search_timed(self, text: str, deadline: Deadline) -> object:
+    def search_timed(self, text: str, deadline: Deadline) -> Any:
         """Return the match in a text, or None; raise `SearchTimeout` if it takes too long."""
         if len(text) <= self.max_untimed_chars:
             return self.search(text)

@@ -134,7 +134,9 @@ def command(servers: tuple[str, ...], config_file: str | None, as_json: bool) ->
         hub.engine.warm_up()
         findings = lint_tools(hub.engine, tools)
         problems = {
-            name: list(one.problems) for one in hub.directory.servers if one.problems for name in [one.server.name]
+            one.server.name: [*one.problems, *one.override_problems]
+            for one in hub.directory.servers
+            if one.problems or one.override_problems
         }
     finally:
         hub.close()

@@ -22,7 +22,7 @@ _SERVER_NOTES: Final = {
     "waiting": "quarantined; see toolcrib approve",
     "changed": "changed since the last approval; see toolcrib approve",
     "flagged": "flagged as suspicious; see toolcrib doctor",
-    "faults": "left out as invalid; see toolcrib doctor",
+    "faults": "with problems; see toolcrib doctor",
     "altered": "used without an invalid part; see toolcrib doctor",
 }
 

@@ -117,3 +117,21 @@ def test_expensive_patterns_and_paths_are_stopped(monkeypatch: pytest.MonkeyPatc
         read(deep, path="$..[?count(@..b) > 0]..[?count(@..b) > 0]..b")
     with pytest.raises(SearchTimeout):
         read(ResultDocument(json.dumps(["a" * 5000 + "!"])), path="$[?search(@, '(a|aa)+$')]")
+
+
+def test_match_of_a_pattern_in_a_long_line_is_shown() -> None:
+    document = ResultDocument("start\n" + "x" * 5_000 + " needle " + "y" * 5_000)
+    assert "needle" in read(document, regex="need.e")
+
+
+def test_offset_beyond_a_text_of_one_line_is_named() -> None:
+    assert "beyond" in read(ResultDocument("y" * 100_000), tokens=300, offset=100_000)
+
+
+def test_json_after_a_heading_is_read_as_json() -> None:
+    rows = [{"id": number, "name": f"row {number}"} for number in range(50)]
+    document = ResultDocument(f"Found 50 rows:\n\n{json.dumps(rows)}\n")
+    assert read(document, path="$.value[49].name") == "$.value[49].name: row 49"
+    assert read(document, path="$.text") == "$.text: Found 50 rows:"
+    for text in ("a [1]\nb", f"{json.dumps(rows)} rows", "Found\n{not json}"):
+        assert not ResultDocument(text).is_json

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from tests.gateway.mcp.harness import (
     part_text,
     plain_server,
 )
-from toolcrib.config.settings import AccessProfile
+from toolcrib.config.settings import AccessProfile, SafetyConfig, ToolOverride
 from toolcrib.gateway.mcp.server.router import McpRouter
 
 pytestmark = pytest.mark.anyio
@@ -132,3 +133,13 @@ async def test_one_call_tool_is_the_default() -> None:
     config = build_config(plain_server("files", TOOLS), mode="search")
     async with gateway(config) as running, connect_client(running) as client:
         assert await list_tool_names(client) == ["search_tools", "describe_tool", "call_tool"]
+
+
+async def test_user_is_shown_the_arguments_without_those_that_an_override_removes() -> None:
+    override = ToolOverride("files___drop", fixed_parameters={"owner": "acme"}, hidden_parameters=("force",))
+    config = build_config(plain_server("files", TOOLS), mode="search")
+    config = replace(config, safety=SafetyConfig(ask="write"), overrides={override.pattern: override})
+    user = AnsweringUser("accept")
+    async with gateway(config) as running, connect_client(running, elicitation_callback=user) as client:
+        await client.call_tool("files___drop", {"owner": "evil", "force": True, "text": "a note"})
+    assert user.messages == ['Allow this call?\n\nfiles___drop (destructive) {"text": "a note"}']

@@ -20,8 +20,9 @@ from tests.gateway.mcp.harness import (
     part_text,
     plain_server,
 )
-from toolcrib.config.settings import AccessProfile, CodeModeConfig, ResultsConfig
+from toolcrib.config.settings import AccessProfile, CodeModeConfig, ResultsConfig, SafetyConfig
 from toolcrib.gateway.mcp.server.router import McpRouter
+from toolcrib.hub.hub import build_manifest
 
 pytest.importorskip("pydantic_monty", reason="install toolcrib[code]")
 pytestmark = pytest.mark.anyio
@@ -44,7 +45,7 @@ WRITE = {**ECHO, "name": "echo-write", "annotations": {"destructiveHint": False}
 async def router() -> AsyncIterator[McpRouter]:
     config = build_config(
         plain_server("office", [ECHO, WRITE, "fail"]),
-        plain_server("vault", [ECHO]),
+        plain_server("vault", [ECHO, WRITE]),
         profiles=[AccessProfile("few", servers=("office",)), AccessProfile("careful", ask="write")],
         results=ResultsConfig(),
         mode="search",
@@ -200,3 +201,76 @@ async def test_run_code_is_not_offered_unless_enabled() -> None:
         assert "run_code" not in await list_tool_names(client)
         result = await client.call_tool("run_code", {"code": "1"})
         assert result.is_error
+
+
+HELD_TWIN = """
+errors = []
+for name in ("office___echo", "office___wipe"):
+    try:
+        await call_tool(name, {"text": "x"})
+    except Exception as error:
+        errors.append(str(error))
+try:
+    await tools.office.echo(text="x")
+except Exception as error:
+    errors.append(str(error))
+errors
+"""
+
+
+async def test_script_learns_that_a_tool_is_held_and_which_one_has_changed() -> None:
+    config = build_config(plain_server("office", [ECHO]), mode="search")
+    config = replace(config, code_mode=CodeModeConfig(enabled=True), safety=SafetyConfig(changed="block"))
+    async with gateway(config) as running, connect_client(running) as client:
+        office = running.hub.config.servers["office"]
+        changed = {**ECHO, "description": "Send the arguments away."}
+        running.hub.update_server(office, build_manifest(office, [changed, {**ECHO, "name": "echo2"}], {}))
+        held, unknown, by_path = json.loads((await run_code(client, HELD_TWIN))[0])
+        for text in (held, by_path):
+            assert "office___echo is held back, because" in text
+            assert "echo2" not in text
+        assert unknown.startswith("There is no tool office___wipe.")
+        running.hub.reconfigure(replace(config, safety=SafetyConfig(changed="warn")))
+        (found,) = [
+            tool
+            for tool in json.loads((await run_code(client, "await search_tools('arguments')"))[0])
+            if "warning" in tool
+        ]
+        assert found["name"] == "office___echo"
+        assert "has changed" in found["warning"]
+
+
+LATE_WRITE = """
+first = await tools.office.echo_write(text="one")
+await tools.office.echo_write(text="for " + first["text"])
+if first["text"] == "one":
+    note = await tools.vault.echo_write(text="two")
+    if note["text"] == "two":
+        await tools.office.echo_write(text="unseen")
+"done"
+"""
+
+
+async def test_an_approval_is_used_once(router: McpRouter) -> None:
+    PROFILE.set("careful")
+    try:
+        user = ApprovingUser("accept")
+        async with connect_client(router, elicitation_callback=user) as client:
+            assert await run_code(client, LATE_WRITE) == ("done", False)
+        # The approved text with a placeholder was sent in the second run, so it does not cover a later text.
+        assert [message.partition("make ")[2][:6] for message in user.messages] == ["2 call", "1 call", "1 call"]
+        assert '{"text": "for ‹result 1›"}' in user.messages[0]
+        assert '{"text": "unseen"}' in user.messages[2]
+    finally:
+        PROFILE.set(None)
+
+
+async def test_approval_of_one_call_is_singular(router: McpRouter) -> None:
+    PROFILE.set("careful")
+    try:
+        user = ApprovingUser("decline")
+        async with connect_client(router, elicitation_callback=user) as client:
+            await run_code(client, "await tools.office.echo_write(text='x')")
+        assert user.messages[0].startswith("Allow this script to make 1 call? ")
+    finally:
+        PROFILE.set(None)

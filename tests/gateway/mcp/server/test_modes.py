@@ -385,3 +385,26 @@ async def test_inner_arguments_may_be_json_text(router: McpRouter) -> None:
         assert await call("{}") == await call({})
         for invalid in ("a letter", "[1]", [1]):
             assert "not a JSON object" in await call(invalid)
+
+
+async def test_instructions_name_the_call_tools_that_are_listed() -> None:
+    config = build_config(plain_server("files", ["echo"]), mode="search", call_tools="by_risk")
+    async with gateway(config) as running, connect_client(running, "legacy") as connected:
+        assert connected.instructions
+        assert "Call them with the call tool that it names." in connected.instructions
+
+
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_search_in_an_unknown_server_names_the_servers(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
+        result = await connected.call_tool("search_tools", {"query": "file", "server": "drive"})
+        assert result.is_error
+        assert part_text(result.content[0]) == 'There is no server "drive". The servers are files, mail.'
+        found = await connected.call_tool("search_tools", {"query": "file", "server": "Files"})
+        assert not found.is_error
+
+
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_call_tool_without_a_name_says_what_is_missing(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
+        assert "`name` is missing" in await call_text(connected, "call_tool", {"arguments": {}})

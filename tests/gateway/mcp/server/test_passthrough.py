@@ -303,3 +303,9 @@ async def test_a_server_that_is_away_does_not_hide_the_error_of_one_that_was_rea
             await connected.read_resource("docs://other")
     assert "away" not in str(caught.value)
     assert "start it, or correct `url`" in router.pool.servers["away"].error
+
+
+async def test_unknown_resource_is_not_asked_of_servers_without_resources() -> None:
+    async with gateway(build_config(plain_server("plain"))) as router, connect_client(router) as connected:
+        with pytest.raises(MCPError, match="Resource not found: docs://other"):
+            await connected.read_resource("docs://other")

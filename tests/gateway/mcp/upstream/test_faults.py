@@ -167,6 +167,14 @@ async def test_failed_start_is_reported_and_does_not_affect_others(kind: str, sa
         assert await list_tool_names(connected) == ["good___echo"]
 
 
+async def test_error_of_node_is_quoted_and_not_its_version() -> None:
+    crash = "import sys; sys.exit('throw new Error(1)\\n\\nTypeError: KEY is missing\\n    at x\\n\\nNode.js v22.1.0')"
+    bad = ServerConfig("bad", command=sys.executable, args=("-c", crash))
+    async with gateway(build_config(bad, GOOD)) as router:
+        error = router.pool.unreachable_servers()["bad"]
+        assert error == "its program ended with exit code 1; last line on stderr: TypeError: KEY is missing"
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [("toolcrib-no-such-program", "not found"), (__file__, "cannot be executed"), ("cat", "it is no MCP server")],

@@ -334,6 +334,42 @@ async def test_unreadable_http_answer_fails_its_call_at_once(
             assert router.pool.servers["web"].connection is link
 
 
+@pytest.mark.parametrize(
+    ("status", "content_type", "reason"),
+    [
+        (200, "text/html", "web sent an answer that cannot be read: it has the content type text/html; charset=utf-8"),
+        (202, "text/plain", "web sent an answer that cannot be read: it has no content"),
+        (
+            307,
+            "text/plain",
+            "web sent an answer that cannot be read: it is a redirect; correct the `url` of the server",
+        ),
+        (200, "text/event-stream", "web sent an answer that cannot be read: it has no content"),
+        (404, "text/plain", "web is not reachable: it answered with HTTP 404"),
+        (429, "text/plain", "web is not reachable: it answered with HTTP 429"),
+    ],
+)
+async def test_http_answer_that_is_not_mcp_fails_its_call_with_the_reason(
+    status: int, content_type: str, reason: str
+) -> None:
+    app = OfficialServer().server.streamable_http_app(stateless_http=True)
+
+    async def fail_asks(scope: Any, receive: Any, send: Any) -> None:
+        if dict(scope.get("headers", ())).get(b"mcp-name") == b"ask":
+            headers = {"location": "http://127.0.0.1:9/secret"} if status == 307 else None
+            await Response("", status, headers, content_type)(scope, receive, send)
+        else:
+            await app(scope, receive, send)
+
+    async with serve_app(fail_asks) as url:
+        web = Configured("web", transport="http", url=f"{url}/mcp")
+        async with gateway(build_config(web)) as router, connect_client(router) as connected:
+            result = await connected.call_tool("web___ask", {})
+            assert result.is_error
+            assert part_text(result.content[0]) == reason
+            assert await call_text(connected, "web___greet") == "greet world"
+
+
 async def test_answer_of_an_sse_server_is_repaired() -> None:
     made = OfficialServer()
     app = sse_app(made.server)

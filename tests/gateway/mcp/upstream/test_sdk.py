@@ -22,10 +22,11 @@ from mcp.shared.inbound import x_mcp_header_map
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.memory import create_client_server_memory_streams
 
+from toolcrib.gateway.mcp.upstream.messages import SDK_STAND_INS
 from toolcrib.gateway.mcp.upstream.sdk import (
     CONNECTION_CLOSED_MESSAGE,
     CONNECTION_META_KEYS,
-    HTTP_ERROR_MESSAGE,
+    HTTP_ERRORS,
     RawSession,
     get_client_channel,
     get_connection,
@@ -188,7 +189,10 @@ def test_private_parts_of_the_sdk_exist() -> None:
     for act in (negotiate_auto, serve_one):
         assert inspect.iscoroutinefunction(act)
     assert list(inspect.signature(serve_one).parameters)[:4] == ["server", "dctx", "method", "params"]
-    assert f'message="{HTTP_ERROR_MESSAGE}"' in inspect.getsource(streamable_http)
+    for _, message in HTTP_ERRORS:
+        assert f'message="{message}"' in inspect.getsource(streamable_http)
+    for prefix in SDK_STAND_INS:
+        assert f'"{prefix}' in inspect.getsource(streamable_http)
     assert f'message="{CONNECTION_CLOSED_MESSAGE}"' in inspect.getsource(jsonrpc_dispatcher)
     error = modern_error_data(MCPError(-32050, "no", {"why": 1}))
     assert (error.code, error.message, error.data) == (-32050, "no", {"why": 1})

@@ -124,7 +124,7 @@ def _server_status(upstream: UpstreamServer, tools: ServerTools, view: AccessVie
         "flagged": [entry.name for entry in entries if entry.findings],
         "waiting": view.list_quarantined(tools),
         "changed": [entry.name for entry in entries if entry.is_changed],
-        "faults": list(tools.problems) if may_see_problems else [],
+        "faults": [*tools.problems, *tools.override_problems] if may_see_problems else [],
         "altered": list(tools.repaired_tools) if may_see_problems else [],
         "calls": upstream.call_count,
         "trouble": "" if upstream.connection else upstream.public_error if view.profile.name else upstream.error,

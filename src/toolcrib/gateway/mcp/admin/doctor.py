@@ -153,6 +153,8 @@ def _find_unusable_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
         yield ConfigFinding("warning", problem, f"{_REPORT_FIX}; its other tools work", name)
     if (more := len(tools.problems) - MAX_LISTED_PROBLEMS) > 0:
         yield ConfigFinding("warning", f"{format_tool_count(more)} more cannot be used", _REPORT_FIX, name)
+    for problem in tools.override_problems[:MAX_LISTED_PROBLEMS]:
+        yield ConfigFinding("warning", problem, 'correct it in "overrides"', name)
     if tools.repaired_tools:
         more = len(tools.repaired_tools) - 1
         others = f" (and {format_tool_count(more)} more like this)" if more else ""

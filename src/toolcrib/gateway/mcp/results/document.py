@@ -24,6 +24,8 @@ _DELIMITERS: Final = ("\t", "|", ",", ";")
 _CHECKED_LINES: Final = 20
 # `json.dumps` with options builds a new encoder for each call, which takes longer than most cells.
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
+# A line before JSON, such as "Found 50 rows:".
+_HEADING: Final = re.compile(r"\s*[^\s{\[][^\n]{0,300}\n\s*(?=[{\[])")
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The longest arrays and strings of each attempt; the last one is used if none fits.
 _ATTEMPTS: Final = ((200, 4_000), (50, 1_000), (20, 400), (10, 160), (5, 80), (3, 50), (1, 30))
@@ -49,7 +51,9 @@ class ResultDocument:
     @cached_property
     def _parsed(self) -> tuple[bool, Any]:
         if self.text.lstrip()[:1] not in ("{", "["):
-            return False, None
+            heading = _HEADING.match(self.text)
+            is_json, value = ResultDocument(self.text[heading.end() :])._parsed if heading else (False, None)
+            return is_json, {"text": heading[0].strip(), "value": value} if heading and is_json else None
         try:
             return True, json.loads(self.text)
         except (ValueError, RecursionError):

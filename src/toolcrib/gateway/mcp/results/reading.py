@@ -196,6 +196,8 @@ def _read_lines(text: str, request: ReadRequest, max_tokens: int) -> str:
 def _read_characters(text: str, request: ReadRequest, max_tokens: int) -> str:
     """Return a page of a text without line breaks; `offset` counts characters."""
     end = min(request.offset + max_tokens * 3, len(text))
+    if request.offset >= len(text):
+        return f"There are {len(text):,} characters; `offset` is beyond them."
     more = f" Continue with offset={end}." if end < len(text) else ""
     return f"Characters {request.offset:,} to {end:,} of {len(text):,}.{more}\n{text[request.offset : end]}"
 
@@ -252,8 +254,8 @@ def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entr
         return list(_search_text(value, location, request))
     leaves = list(_iter_leaves(value, location))
     if request.regex:
-        matches = _compile_matcher(request)
-        return _collect_records(leaf for leaf in leaves if matches(leaf.text))
+        find = _build_finder(request)
+        return _collect_records(leaf for leaf in leaves if find(leaf.text) >= 0)
     wanted = request.search.casefold()
     _check_length(wanted)
     equal = [leaf for leaf in leaves if leaf.folded == wanted]
@@ -322,9 +324,10 @@ def _rank_by_words(leaves: list[_Leaf], wanted: str) -> list[_Entry]:
 def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_Entry]:
     lines = text.splitlines()
     prefix = f"{location} line " if location else "line "
+    find = _build_finder(request)
 
     def entry(number: int) -> _Entry:
-        return _Entry(f"{prefix}{number + 1}", _line_excerpt(lines[number], request))
+        return _Entry(f"{prefix}{number + 1}", _line_excerpt(lines[number], find))
 
     def with_context(numbers: list[int]) -> Iterator[_Entry]:
         """Yield the matching lines; if they are few, with the lines around them."""
@@ -333,8 +336,7 @@ def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_En
         yield from (entry(number) for number in sorted(shown) if 0 <= number < len(lines))
 
     if request.regex:
-        matches = _compile_matcher(request)
-        yield from with_context([number for number, line in enumerate(lines) if matches(line)][:MAX_MATCHES])
+        yield from with_context([number for number, line in enumerate(lines) if find(line) >= 0][:MAX_MATCHES])
         return
     wanted = request.search.casefold()
     _check_length(wanted)
@@ -361,12 +363,11 @@ def _best_entries(entries: Mapping[str, _Entry], found: Mapping[str, set[str]]) 
     return [entries[place] for place in ranked if len(found[place]) >= max(best - 1, 1)][:MAX_MATCHES]
 
 
-def _line_excerpt(line: str, request: ReadRequest) -> str:
+def _line_excerpt(line: str, find: Callable[[str], int]) -> str:
     """Return a line; of a very long one, the part around the match."""
     if len(line) <= 400:
         return line
-    position = max(line.casefold().find(request.search.casefold()) if request.search else 0, 0)
-    start = max(position - 150, 0)
+    start = max(find(line) - 150, 0)
     return f"{'…' if start else ''}{line[start : start + 290]}…"
 
 
@@ -375,9 +376,16 @@ def _check_length(text: str) -> None:
         raise InvalidQuery(f"`search` has more than {MAX_SEARCH_CHARS} characters; shorten it")
 
 
-def _compile_matcher(request: ReadRequest) -> Callable[[str], bool]:
-    """Return a function that returns whether a line matches; all calls share one time budget."""
+def _build_finder(request: ReadRequest) -> Callable[[str], int]:
+    """Return a function that returns where a line matches, or -1; all calls share one time budget."""
+    if not request.regex:
+        return lambda text: text.casefold().find(request.search.casefold())
     pattern = compile_pattern(request.regex, ignore_case=True)
     message = f"`regex` did not finish within {REGEX_BUDGET_SECONDS:g} seconds; make it simpler, or use `search`"
     deadline = Deadline(time.monotonic() + REGEX_BUDGET_SECONDS, message)
-    return lambda text: bool(pattern.search_timed(text, deadline))
+
+    def find(text: str) -> int:
+        match = pattern.search_timed(text, deadline)
+        return match.start() if match else -1
+
+    return find

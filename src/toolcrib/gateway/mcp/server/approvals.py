@@ -113,10 +113,12 @@ def without_answer(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def describe_calls(calls: Sequence[tuple[DirectoryEntry, Mapping[str, Any]]]) -> str:
-    """Return the calls for the user: names and arguments."""
+    """Return the calls for the user: names, and the arguments that reach the server."""
     lines = []
     for entry, arguments in calls:
-        text = json.dumps(arguments, ensure_ascii=False, default=str)
+        removed = entry.override.removed_parameters if entry.override else ()
+        sent = {name: value for name, value in arguments.items() if name not in removed}
+        text = json.dumps(sent, ensure_ascii=False, default=str)
         shown = text if len(text) <= MAX_SHOWN_ARGUMENT_CHARS else f"{text[:MAX_SHOWN_ARGUMENT_CHARS]}…"
         lines.append(f"{entry.name} ({entry.risk}) {shown}")
     return "\n".join(lines)

@@ -205,8 +205,8 @@ class ConnectedClient:
 
 def get_session_state(connection: Connection) -> SessionState:
     """Return the session state of a connection, creating it on first use."""
-    state: SessionState = connection.state.setdefault(_STATE_KEY, SessionState())
-    return state
+    state: SessionState | None = connection.state.get(_STATE_KEY)
+    return connection.state.setdefault(_STATE_KEY, SessionState()) if state is None else state
 
 
 def _rank_log_level(level: object) -> int:

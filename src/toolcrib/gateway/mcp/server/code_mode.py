@@ -17,12 +17,12 @@ from toolcrib.code.script import MAX_APPROVAL_ROUNDS, ScriptCall, ScriptRun
 from toolcrib.config.settings import CodeModeConfig
 from toolcrib.core import prompts
 from toolcrib.core.stubs import build_paths, render_stub, unwrap_result
-from toolcrib.core.tool import Tool
+from toolcrib.core.tool import SERVER_SEPARATOR, Tool
 from toolcrib.errors import CallRefused, InvalidArguments, ScriptFailed, ToolcribError, ToolFailed
 from toolcrib.gateway.mcp.results.document import get_content, get_part_text
 from toolcrib.gateway.mcp.server.approvals import describe_calls
 from toolcrib.gateway.mcp.server.client import ConnectedClient
-from toolcrib.gateway.mcp.server.meta_tools import text_result
+from toolcrib.gateway.mcp.server.meta_tools import render_warnings, text_result
 from toolcrib.gateway.mcp.server.tool_calls import ToolCaller, ValidCall
 from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.hub.hub import Hub
@@ -56,13 +56,18 @@ class ClientScriptHost:
         if tool is not None:
             return tool
         names = [f"tools.{one}.{tool}" for one, tool in self._paths]
-        raise CallRefused(_explain_unknown(f"tools.{server}.{name}", names))
+        raise CallRefused(
+            self.caller.explain_missing(self.view, f"{server}{SERVER_SEPARATOR}{name}")
+            or self.caller.explain_missing(self.view, name)
+            or _explain_unknown(f"tools.{server}.{name}", names)
+        )
 
     def find_tool_by_name(self, name: str) -> Tool:
         """Return the tool with this public name, or raise `CallError` with the nearest names."""
         if isinstance(name, str) and name in self.view.entries:
             return self.view.entries[name].tool
-        raise CallRefused(_explain_unknown(str(name), list(self.view.entries)))
+        explanation = self.caller.explain_missing(self.view, str(name))
+        raise CallRefused(explanation or _explain_unknown(str(name), list(self.view.entries)))
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return valid arguments, or raise `InvalidArguments`."""
@@ -100,10 +105,13 @@ class ClientScriptHost:
             result = await anyio.to_thread.run_sync(self.view.search, str(query), limit, Where())
         except ToolcribError as error:
             raise CallRefused(str(error)) from None
-        return [
-            {"name": hit.tool.id, "call": render_stub(hit.tool), "description": hit.tool.description[:500]}
-            for hit in result
-        ]
+        found = []
+        for hit in result:
+            tool = {"name": hit.tool.id, "call": render_stub(hit.tool), "description": hit.tool.description[:500]}
+            if warnings := render_warnings([self.view.entries[hit.tool.id]]):
+                tool["warning"] = " ".join(warnings)
+            found.append(tool)
+        return found
 
 
 class CodeMode:
@@ -174,7 +182,8 @@ class CodeMode:
         calls = [(entries[call.tool.id], call.arguments) for call in script.pending if call.tool.id in entries]
         more = len(calls) - _MAX_SHOWN_CALLS
         shown = describe_calls(calls[:_MAX_SHOWN_CALLS]) + (f"\nand {more} more" if more > 0 else "")
-        message = prompts.SCRIPT_APPROVAL_MESSAGE.format(count=len(calls), calls=shown)
+        count = "1 call" if len(calls) == 1 else f"{len(calls)} calls"
+        message = prompts.SCRIPT_APPROVAL_MESSAGE.format(count=count, calls=shown)
         subject = [code, [call.key for call in script.pending]]
         refusal = await self._caller.approvals.request_approval(client, params, message, subject)
         if refusal is not None and refusal.get("resultType") == "input_required":

@@ -64,8 +64,12 @@ class LargeResults:
         to match it.
         """
         budget = self._get_budget(client, entry)
+        parts = _visible_parts(result)
         # No token is shorter than one character.
-        if not budget or not exceeds_size(_visible_parts(result), budget):
+        if not budget or not exceeds_size(parts, budget):
+            return result
+        # A text is estimated from samples, which takes less time than a change of threads.
+        if not parts[1] and _count_visible_tokens(result, budget) <= budget:
             return result
         limit = partial(self._replace_large, client.owner, entry, result, budget)
         return await anyio.to_thread.run_sync(partial(limit, has_schema=has_schema))

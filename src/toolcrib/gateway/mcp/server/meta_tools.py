@@ -49,7 +49,8 @@ def render_instructions(view: AccessView, mode: DisclosureMode, unlisted: Iterab
     if names := list(unlisted):
         parts.append(prompts.GATEWAY_INSTRUCTIONS_PENDING.format(servers=join_names(names)))
     if mode == "search":
-        parts.append(prompts.GATEWAY_INSTRUCTIONS_SEARCH.format(search=prompts.SEARCH_NAME, call=prompts.CALL_NAME))
+        call = prompts.CALL_NAME if view.settings.call_tools == "single" else prompts.NAMED_CALL_TOOL
+        parts.append(prompts.GATEWAY_INSTRUCTIONS_SEARCH.format(search=prompts.SEARCH_NAME, call=call))
     elif mode == "dynamic":
         parts.append(prompts.GATEWAY_INSTRUCTIONS_DYNAMIC.format(search=mcproxy.SEARCH_TOOL_NAME))
     return " ".join(parts)

@@ -211,9 +211,8 @@ class Passthrough:
 
     def _find_owners(self, profile: str | None, uri: str) -> list[UpstreamServer]:
         owners = self._pool.find_resource_owners(uri, self._get_server_filter(profile))
-        if len(owners) == 1:
-            return owners
-        return [server for server in owners if server.connection or not server.is_lazy]
+        owners = [one for one in owners if not one.connection or one.connection.supports("resources")]
+        return [one for one in owners if one.connection or not one.is_lazy or len(owners) == 1]
 
     def _get_server_filter(self, profile: str | None) -> Callable[[str], bool]:
         return self._hub.get_view(profile).may_use_resources

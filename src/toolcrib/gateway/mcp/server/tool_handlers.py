@@ -138,6 +138,9 @@ class ToolHandlers:
             decoded = parse_arguments(inner) if isinstance(inner, str) else None
             params = {**params, "name": arguments.get("name", ""), "arguments": inner if decoded is None else decoded}
             name = params["name"]
+            if not name:
+                text = prompts.CALL_NAME_MISSING.format(search=prompts.SEARCH_NAME)
+                return meta_tools.text_result(text, is_error=True)
             if isinstance(name, str) and name in GATEWAY_TOOL_NAMES:
                 text = prompts.CALL_DIRECTLY.format(name=name, call=call_name)
                 return meta_tools.text_result(text, is_error=True)
@@ -194,6 +197,11 @@ class ToolHandlers:
         where = Where(
             server=self.resolve_server_id(arguments.get("server")), read_only=arguments.get("read_only") is True
         )
+        configured = self._hub.config.servers.values()
+        servers = [one.alias or one.name for one in configured if one.enabled and view.can_see_server(one.name)]
+        if where.server and where.server.casefold() not in map(str.casefold, servers):
+            text = prompts.UNKNOWN_SERVER.format(name=where.server[:100], names=meta_tools.join_names(servers))
+            return meta_tools.text_result(text, is_error=True)
         result = await self._run_search(view, query, limit, where)
         found = self._filter_by_score(view, result)
         is_match = bool(found) and result.confident

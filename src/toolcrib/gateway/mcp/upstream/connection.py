@@ -56,6 +56,8 @@ class UpstreamConnection:
     closed: anyio.Event
     # Returns what to do if the server requires a login, otherwise an empty string.
     login_hint: Callable[[], str] = lambda: ""
+    # Returns the last HTTP status that was an error, or 0.
+    error_status: Callable[[], int] = lambda: 0
 
     @property
     def protocol(self) -> str:
@@ -165,7 +167,10 @@ async def open_connection(
                 # A later request of this start succeeded after a login; start again with its token.
                 raise ServerUnavailable(_explain_unauthorized(server))
             yield UpstreamConnection(
-                session, watch.closed, lambda: _explain_unauthorized(server) if watch.is_unauthorized else ""
+                session,
+                watch.closed,
+                lambda: _explain_unauthorized(server) if watch.is_unauthorized else "",
+                lambda: watch.error_status,
             )
     except Exception as error:
         cause = _first_cause(error)
@@ -190,6 +195,7 @@ class _HttpStatusWatch:
     is_unauthorized: bool = False
     # Whether the server rejected a POST request as servers with the SSE transport do.
     rejects_http: bool = False
+    error_status: int = 0
 
     def __post_init__(self) -> None:
         if self.auth is not None:
@@ -205,6 +211,8 @@ class _HttpStatusWatch:
         """Close the connection if the response means that it is over."""
         if self.auth is None:
             self.record_status(response.status_code)
+        if response.request.method == "POST" and response.status_code >= 400:
+            self.error_status = response.status_code
         if response.request.method == "POST" and response.status_code in _SSE_STATUSES:
             self.rejects_http = True
         # A restarted server does not know the session any more.

@@ -25,6 +25,13 @@ TOO_LARGE: Final = "it is too large"
 _NOT_JSON_RPC: Final = "it is not a JSON-RPC message"
 # How the SDK begins the error of a response over HTTP that it cannot parse or read.
 _SDK_ERRORS: Final = ("Failed to parse JSON response: ", "Failed to parse SSE message: ", "SSE stream failed: ")
+# Errors of the SDK in place of a response over HTTP that is not one of MCP.
+SDK_STAND_INS: Final = {
+    "Unexpected content type: ": "it has the content type {rest}",
+    "server answered a request with 202": "it has no content",
+    "Redirect to ": "it is a redirect; correct the `url` of the server",
+    "SSE stream ended without a response": "it has no content",
+}
 _SDK_SIZE_ERROR: Final = re.compile(rf"exceeded the \d+ byte limit|{TOO_LARGE}")
 _JSON_ERROR: Final = re.compile(r"Invalid JSON: (.+?)(?: at line \d| \[type|$)", re.MULTILINE)
 
@@ -91,6 +98,9 @@ def describe_unreadable(error: MCPError) -> str:
     message = error.error.message
     if message.startswith(UNREADABLE):
         return message.removeprefix(UNREADABLE)
+    for prefix, reason in SDK_STAND_INS.items():
+        if message.startswith(prefix):
+            return reason.format(rest=message.removeprefix(prefix) or "unknown")
     if not message.startswith(_SDK_ERRORS):
         return ""
     return TOO_LARGE if _SDK_SIZE_ERROR.search(message) else _describe_json_error(message)

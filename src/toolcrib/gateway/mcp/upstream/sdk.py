@@ -47,8 +47,11 @@ CONNECTION_META_KEYS: Final = frozenset(
     }
 )
 
-# The SDK's error message for a server that answered with an HTTP error.
-HTTP_ERROR_MESSAGE: Final = "Server returned an error response"
+# The SDK's errors for a server that answered with an HTTP error.
+HTTP_ERRORS: Final = (
+    (types.INTERNAL_ERROR, "Server returned an error response"),
+    (types.METHOD_NOT_FOUND, "Not Found"),
+)
 # The SDK's error message for a closed connection. Servers use its error code for other errors.
 CONNECTION_CLOSED_MESSAGE: Final = "Connection closed"
 

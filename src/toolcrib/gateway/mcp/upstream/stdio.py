@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import secrets
 import signal
 import sys
@@ -32,6 +33,9 @@ MAX_STDERR_LINES: Final = 200
 MAX_STDERR_LINE_CHARS: Final = 2_000
 # How long a server may take to exit after its input is closed, and again after SIGTERM.
 EXIT_GRACE_SECONDS: Final = 2.0
+# Node.js prints its version after the reason of a crash.
+_NODE_VERSION: Final = re.compile(r"Node\.js v\d")
+_ERROR_LINE: Final = re.compile(r"\w*Error\b")
 _POLL_SECONDS: Final = 0.01
 _BUFFERED_MESSAGES: Final = 16
 
@@ -80,6 +84,13 @@ class StderrTail:
         """Return the lines since a moment of the monotonic clock, oldest first."""
         partial = [(self._received_at, self._partial_line)] if self._partial_line.strip() else []
         return [line for received, line in (*self._lines, *partial) if received >= moment]
+
+    def last_line_since(self, moment: float) -> list[str]:
+        """Return the last line since a moment, if there is one; of a crash of Node.js, the line with the error."""
+        lines = self.lines_since(moment)
+        if lines and _NODE_VERSION.match(lines[-1]):
+            lines = [line for line in lines if _ERROR_LINE.match(line)] or lines
+        return lines[-1:]
 
 
 @asynccontextmanager

@@ -39,7 +39,7 @@ from toolcrib.gateway.mcp.upstream.health import HealthMonitor
 from toolcrib.gateway.mcp.upstream.in_flight import InFlightCall, InFlightCaller, InFlightCalls
 from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable
 from toolcrib.gateway.mcp.upstream.oauth_tokens import OpenToken
-from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERROR_MESSAGE
+from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERRORS
 from toolcrib.gateway.mcp.upstream.stdio import ServerLogFile, StderrTail
 from toolcrib.gateway.mcp.upstream.subscriptions import (
     MAX_RETRY_SECONDS,
@@ -363,8 +363,7 @@ class UpstreamServer:
         since = self._attempt_started
         if self._was_connected:
             since = time.monotonic() - STDERR_TAIL_SECONDS
-        last_lines = self.stderr_tail.lines_since(since)[-1:]
-        message = self._redact("; last line on stderr: ".join([reason, *last_lines]))
+        message = self._redact("; last line on stderr: ".join([reason, *self.stderr_tail.last_line_since(since)]))
         is_new, self.error = message != self.error, message
         self._start_requested = anyio.Event()
         self._notify_waiters()
@@ -394,8 +393,8 @@ class UpstreamServer:
             if reason == TOO_LARGE:
                 raise self._too_large_error() from None
             raise ServerUnavailable(f"{self.name} sent an answer that cannot be read: {reason}") from None
-        if error.error.message == HTTP_ERROR_MESSAGE:
-            raise ServerUnavailable(f"{self.name} is not reachable: it answered with an HTTP error") from None
+        if (error.error.code, error.error.message) in HTTP_ERRORS and (status := connection.error_status()):
+            raise ServerUnavailable(f"{self.name} is not reachable: it answered with HTTP {status}") from None
         if error.error.code == CONNECTION_CLOSED:
             with anyio.move_on_after(1):
                 await connection.closed.wait()
