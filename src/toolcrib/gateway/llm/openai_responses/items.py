@@ -15,7 +15,7 @@ from typing import Any, Final
 from toolcrib.adapters.plain_json import dicts_or_empty, parse_arguments, str_or_empty
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.conversation_memory import ReplyMemory
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory, strip_formatting
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_responses.tools import (
     ResponsesToolIndex,
@@ -204,7 +204,7 @@ def item_anchor(item: Item) -> tuple[object, ...] | None:
     type = item.get("type", "message")
     if type in ("function_call", "custom_tool_call"):
         arguments = item.get("arguments", item.get("input"))
-        return type, item.get("call_id"), item.get("name"), arguments
+        return type, item.get("call_id"), item.get("name"), strip_formatting(arguments)
     if type == "reasoning":
         return (type, item["id"]) if item.get("id") else None
     if type == "message" and item.get("role") == "assistant":
