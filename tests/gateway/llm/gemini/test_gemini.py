@@ -137,6 +137,22 @@ def test_definitions_are_sent_with_the_message_that_needs_them(stream: bool) -> 
     assert "properties" not in stub["parameters_json_schema"] and "parameters" not in stub
 
 
+def test_client_that_drops_the_ids_of_calls_does_not_lose_a_search() -> None:
+    # LangChain sends the calls back without their ids.
+    rate = {"tool_name": "send_email", "tool_input": {"recipient": "ann"}}
+    script = [Turn(ToolCall("search_tools", {"query": WORDS[1][1]})), Turn(ToolCall("call_tool", rate)), Turn("Sent.")]
+    with gemini_client(script, tool_search="on", style="dispatch", prefetch=False) as (client, model):
+        history: list[Any] = [types.Content(role="user", parts=[types.Part(text="Write to Ann")])]
+        parts, _ = generate(client, False, history)
+        call = types.FunctionCall(name=parts[0].function_call.name, args=parts[0].function_call.args)
+        response = types.FunctionResponse(name=call.name, response={"output": "Done."})
+        history.append(types.Content(role="model", parts=[types.Part(function_call=call)]))
+        history.append(types.Content(role="user", parts=[types.Part(function_response=response)]))
+        generate(client, False, history)
+    first, second, third = (request.body["contents"] for request in model.requests)
+    assert second[: len(first)] == first and third[: len(second)] == second
+
+
 def test_fields_in_snake_case_are_read_too() -> None:
     # Google's documentation and some clients write them so.
     url_path = "/v1beta/models/gemini-3-pro:generateContent"

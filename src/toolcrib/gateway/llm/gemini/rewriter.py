@@ -205,8 +205,8 @@ def _join_texts(parts: Sequence[Content]) -> str:
 
 
 def _make_anchor(parts: Sequence[Content]) -> tuple[object, ...]:
-    """Return what identifies a reply of the model when the client sends it back."""
-    calls = [[call.get("id"), call.get("name"), call.get("args")] for call in map(get_call, parts) if call]
+    """Return what identifies a reply of the model when the client sends it back. Some clients drop the ids of calls."""
+    calls = [[call.get("name"), call.get("args") or {}] for call in map(get_call, parts) if call]
     return _join_texts(parts), calls
 
 
