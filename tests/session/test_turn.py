@@ -249,6 +249,8 @@ def test_dispatch_keeps_the_list_and_calls_through_one_tool() -> None:
     assert list_names(handler, ran.session) == names
     wrong = handler.handle_calls(ran.session, [ToolCall("3", "execute_dynamic_tool", {"tool_name": "get_weather"})])
     assert "`tool_input` is missing" in wrong.replies[0].text
+    broken = handler.handle_calls(ran.session, [ToolCall("3", "execute_dynamic_tool", None)])
+    assert "not a JSON object" in broken.replies[0].text
     assert handler.handle_calls(begun, [ToolCall("4", "send_mail", {})]).session.revealed == begun.revealed
 
 

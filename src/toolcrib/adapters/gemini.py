@@ -11,6 +11,7 @@ from typing import Any
 from toolcrib.adapters.plain_json import (
     FieldReader,
     describe_entry,
+    dict_or_empty,
     dicts_or_empty,
     str_or_empty,
     to_plain_dict,
@@ -219,6 +220,11 @@ def to_camel_case(field: object) -> str:
     """Return the name of a field as in the JSON of the API."""
     first, *rest = str(field).split("_")
     return first + "".join(word.capitalize() for word in rest)
+
+
+def name_fields(value: object) -> dict[str, Any]:
+    """Return an object with its names in camel case; empty if the value is not an object."""
+    return {to_camel_case(name): field for name, field in dict_or_empty(value).items()}
 
 
 def _has_upper_case_types(parameters: object) -> bool:

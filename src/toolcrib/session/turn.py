@@ -419,10 +419,11 @@ class TurnHandler:
         """Return the task of a call, or an error reply."""
         name, arguments = call.name, call.arguments
         if self._is_dispatch and self.plan.is_active and name == self.execute_tool.name:
+            if arguments is None:
+                return CallReply(call, prompts.ARGUMENTS_NOT_JSON.format(name=name), is_error=True)
             problems = find_problems(self.execute_tool.input_schema, arguments)
             if problems:
                 return CallReply(call, _render_problems(name, problems), is_error=True)
-            assert arguments is not None
             if self.style == "code":
                 return ToolTask(call, self.execute_tool, arguments)
             name, arguments = arguments["tool_name"], arguments["tool_input"]

@@ -35,6 +35,22 @@ def dispatch(name: str, **arguments: Any) -> ToolCall:
     return ToolCall("call_tool", {"tool_name": name, "tool_input": arguments})
 
 
+class HalfPair(ToolCall):
+    """A call whose JSON has escapes, as half of a surrogate pair needs them."""
+
+    @property
+    def json(self) -> str:
+        return json.dumps(self.arguments)
+
+
+class NoObject(ToolCall):
+    """A call whose arguments are a JSON list."""
+
+    @property
+    def json(self) -> str:
+        return "[1]"
+
+
 @BOTH
 @EVERY_API
 def test_client_gets_calls_of_its_own_tools_and_the_prefix_stays(api: str, stream: bool) -> None:
@@ -88,6 +104,25 @@ def test_model_corrects_invalid_calls_without_the_client(api: str, stream: bool)
         results = [request.results[-1] for request in talk.requests[1:4]]
         assert "read_tide" in results[0] and "place" in results[1] and "tool_name" in results[2]
         assert talk.is_prefix_stable()
+
+
+@BOTH
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_arguments_that_are_not_valid_text_do_not_end_the_conversation(api: str, stream: bool) -> None:
+    # Models cut pictures between the halves of a surrogate pair, and write JSON that is not an object.
+    script = [
+        Turn(HalfPair("call_tool", {"tool_name": "read_tide", "tool_input": {"place": "\ud83d"}})),
+        Turn("At noon."),
+        Turn(HalfPair("call_tool", {"tool_name": "\ud83d", "tool_input": {}})),
+        Turn(NoObject("call_tool", {})),
+        Turn("Sorry."),
+    ]
+    with sdk_conversation(api, script, TOOLS, style="dispatch", prefetch=False, stream=stream) as talk:
+        reply = talk.ask("When is high tide?")
+        assert reply.calls == [("read_tide", {"place": "?"})]
+        assert talk.answer(reply).text == "At noon."
+        assert talk.ask("And tomorrow?").text == "Sorry."
+        assert "not a JSON object" in talk.requests[-1].results[-1]
 
 
 @BOTH

@@ -91,6 +91,17 @@ def test_shortened_results_and_other_instructions_do_not_lose_a_search(api: str)
         assert last_messages(talk).count(QUERY) == 1
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_rewritten_arguments_do_not_lose_a_search(api: str) -> None:
+    with sdk_conversation(api, harbour_master, TOOLS, style="dispatch", prefetch=False) as talk:
+        first = talk.ask("When is high tide?")
+        # The Vercel AI SDK parses the arguments, and sends them back in the form of JavaScript.
+        call = talk.history[-1]["tool_calls"][0]["function"] if api == "chat" else talk.history[-1]
+        call["arguments"] = '{"place":"Brest"}'
+        talk.answer(first)
+        assert last_messages(talk).count(QUERY) == 1
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 @EVERY_API
 def test_revealed_tools_and_searches_come_back_in_later_requests(api: str, stream: bool) -> None:

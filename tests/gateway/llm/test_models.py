@@ -110,8 +110,10 @@ def test_request_without_a_model_and_one_for_an_unknown_model_are_explained() ->
     models = {"local": {"api": "chat", "url": closed_port(), "models": ["qwen*"]}, "fast": "local/qwen3"}
     with gateway_for(models) as url:
         missing = httpx2.post(f"{url}/v1/messages", json={"messages": []}, timeout=30)
+        empty = httpx2.post(f"{url}/v1/messages", json={"model": None, "messages": []}, timeout=30)
         unknown = httpx2.post(f"{url}/v1/messages", json={"model": "gpt", "messages": []}, timeout=30)
-    assert missing.status_code == 400
-    assert missing.json()["error"]["message"] == "the request names no model; send one as `model`"
+    for reply in (missing, empty):
+        assert reply.status_code == 400
+        assert reply.json()["error"]["message"] == "the request names no model; send one as `model`"
     # The models of an upstream that answers by translation, and the aliases.
     assert unknown.status_code == 404 and "the models are fast, qwen*; add it" in unknown.json()["error"]["message"]

@@ -209,3 +209,20 @@ def test_hidden_search_call_without_an_id_is_restored(stand: tuple[RawUpstream, 
     assert httpx2.post(url, json=body, timeout=60).status_code == 200
     told = [item.get("name", item.get("type")) for item in upstream.bodies[-1]["input"]]
     assert told == [None, "search_tools", "function_call_output", "send_email", result["type"]]
+
+
+@pytest.mark.parametrize("api", ["messages", "responses"])
+def test_reply_without_content_is_forwarded_unchanged(stand: tuple[RawUpstream, RunningLlmGateway], api: str) -> None:
+    upstream, served = stand
+    error = {"type": "error", "error": {"type": "overloaded_error", "message": "busy"}}
+    upstream.answers[:] = answers(api, False, [error])
+    answer = httpx2.post(served.url + PATHS[api], json=request(api, False, False), timeout=60)
+    assert answer.json() == error
+
+
+@pytest.mark.parametrize("api", PATHS)
+def test_error_in_place_of_a_stream_keeps_its_message(stand: tuple[RawUpstream, RunningLlmGateway], api: str) -> None:
+    upstream, served = stand
+    upstream.answers[:] = answers(api, False, [{"error": {"message": "no credits"}}])
+    answer = httpx2.post(served.url + PATHS[api], json=request(api, False, True), timeout=60)
+    assert answer.status_code == 502 and answer.json()["error"]["message"] == "no credits"

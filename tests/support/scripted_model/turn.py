@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 _PIECE_CHARS = 7
@@ -74,10 +74,7 @@ class Turn:
     def with_ids(self, new_id: Callable[[], str]) -> Turn:
         """Return the turn with an id for every call."""
         return Turn(
-            *(
-                ToolCall(part.name, part.arguments, part.id or new_id()) if isinstance(part, ToolCall) else part
-                for part in self.parts
-            ),
+            *(replace(part, id=part.id or new_id()) if isinstance(part, ToolCall) else part for part in self.parts),
             stop=self.stop,
         )
 

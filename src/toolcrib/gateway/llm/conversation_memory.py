@@ -21,6 +21,7 @@ from typing import Any, Final, cast
 
 import anyio
 
+from toolcrib.adapters.plain_json import parse_arguments
 from toolcrib.errors import ToolcribError
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.replicas import MISSED_TOPIC, ReplicaChannel
@@ -146,6 +147,12 @@ class ReplyMemory:
         """Store what is hidden behind the reply that follows the history; nothing removes what is stored."""
         digest = _digest(key)
         self._memory.put(hidden, self._counts[digest], digest)
+
+
+def strip_formatting(arguments: object) -> object:
+    """Return the arguments of a call without the white space of their JSON text, which some clients change."""
+    parsed = parse_arguments(arguments)
+    return arguments if parsed is None else parsed
 
 
 def _digest(parts: tuple[object, ...]) -> str:

@@ -406,7 +406,8 @@ class LlmEndpoint:
                 return await self._send_error(exchange, RequestFailed(message, 500))
 
     async def _send_error(self, exchange: HttpExchange, error: RequestFailed) -> None:
-        body = serialize_json(self._render_error(error))
+        rendered = self._render_error(error)
+        body = serialize_json(rendered)
         if not exchange.has_started:
             # `request-id` is Anthropic's name; the middleware adds OpenAI's, `x-request-id`.
             headers = [_JSON_TYPE, ("request-id", request_id.get())]
@@ -417,7 +418,8 @@ class LlmEndpoint:
                 headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", should_retry)]
             await exchange.send_response(error.status, headers, body)
             return
-        await exchange.write(format_event("error", body))
+        # Only errors of the Messages API have a type, and Google's client cannot read the names of events.
+        await exchange.write(format_event(rendered.get("type", ""), body))
         await exchange.end_response()
 
 

@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, Final, TypeVar, cast, get_args
 
+from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.config.settings import (
     AccessProfile,
     ApiKey,
@@ -122,10 +123,11 @@ class LlmGateway:
     def _read_request(self, exchange: HttpExchange, api: LlmApi) -> LlmRequest:
         self.check_budget(exchange)
         body = parse_request_body(exchange.body)
-        exchange.model = exchange.model or str(body.get("model", ""))
+        given = str_or_empty(body.get("model"))
+        exchange.model = exchange.model or given
         upstream, sent_model, has_fallback = self.upstreams.find_route(api, exchange.model, exchange.failed_models)
         path_model = sent_model if api == "gemini" else ""
-        if not path_model and sent_model != str(body.get("model", "")):
+        if not path_model and sent_model != given:
             body["model"] = sent_model
             exchange.body = serialize_json(body)
         switch = self._resolve_switch(exchange, upstream)

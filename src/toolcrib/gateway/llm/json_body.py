@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -48,8 +49,9 @@ def serialize_json(value: object) -> bytes:
     """Return a value as compact JSON."""
     try:
         return to_json(value, inf_nan_mode="constants")
-    except PydanticSerializationError as error:
-        raise RequestFailed(f"the request cannot be written as JSON: {error}") from error
+    except PydanticSerializationError:
+        # Models write halves of surrogate pairs, which UTF-8 does not have.
+        return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
 
 
 def _count_brackets(data: bytes) -> int:

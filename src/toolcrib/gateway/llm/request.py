@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from toolcrib.adapters.plain_json import dicts_or_empty
+from toolcrib.adapters.plain_json import dicts_or_empty, str_or_empty
 from toolcrib.config.settings import LlmSearchSwitch, LlmUpstreamConfig
 from toolcrib.gateway.llm.endpoint import HttpExchange
 from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS
@@ -33,7 +33,7 @@ class LlmRequest:
     @property
     def model(self) -> str:
         """The name of the model."""
-        return self.path_model or str(self.body.get("model", ""))
+        return self.path_model or str_or_empty(self.body.get("model"))
 
     @property
     def is_streaming(self) -> bool:

@@ -19,9 +19,11 @@ from tests.gateway.llm.serving_openai import chat_functions, openai_setup
 from tests.gateway.serving import server_entry
 from tests.support.npm import install_folder, install_packages
 from tests.support.scripted_model.server import Request
-from tests.support.scripted_model.turn import ToolCall, Turn
+from tests.support.scripted_model.turn import Raw, ToolCall, Turn
 
-PACKAGES = ("openai@6.49.0", "@openai/codex@0.166.0", "opencode-ai@1.18.33")
+PACKAGES = (
+    "openai@6.49.0", "@openai/codex@0.166.0", "opencode-ai@1.18.33", "ai@6.0.326", "@ai-sdk/openai@3.0.141",
+)  # fmt: skip
 
 LOOK = ToolCall("search_tools", {"query": "exchange rate of currencies"})
 RATE = ToolCall("get_exchange_rate", {"currency": "USD"})
@@ -80,6 +82,40 @@ def test_node_client_gets_plain_completion(modules: Path, tmp_path: Path) -> Non
         ["get_exchange_rate"],
         ["get_exchange_rate"],
     ]
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_vercel_client_keeps_the_hidden_searches(modules: Path, tmp_path: Path, api: str) -> None:
+    # It rewrites the arguments of calls, and refers to the reasoning that OpenAI has stored.
+    script = """
+    const { generateText, tool, jsonSchema, stepCountIs } = await import(given.ai);
+    const { createOpenAI } = await import(given.provider);
+    const provider = createOpenAI({ baseURL: given.url + '/v1', apiKey: 'x' });
+    const tools = {};
+    for (const { function: { name, description, parameters } } of given.tools) {
+      tools[name] = tool({ description, inputSchema: jsonSchema(parameters), execute: async () => '0.9' });
+    }
+    const options = { model: provider[given.api]('gpt-5.1'), tools, prompt: 'A dollar?', stopWhen: stepCountIs(4) };
+    console.log(JSON.stringify((await generateText(options)).text));
+    """
+
+    def thought(number: int) -> list[Raw]:
+        return [Raw({"type": "reasoning", "id": f"rs_{number}", "summary": []})] if api == "responses" else []
+
+    rate = ToolCall("call_tool", {"tool_name": RATE.name, "tool_input": RATE.arguments})
+    turns = [Turn(*thought(1), LOOK), Turn(*thought(2), rate), Turn("0.9 euros.")]
+    packages = {"ai": modules / "ai", "provider": modules / "@ai-sdk" / "openai"}
+    paths = {name: (folder / "dist" / "index.mjs").as_uri() for name, folder in packages.items()}
+    with openai_setup(turns, {"tool_search": "on", "style": "dispatch", "prefetch": False}) as setup:
+        given: Any = {"url": setup.url, "api": api, "tools": chat_functions(), **paths}
+        assert node(modules, tmp_path, script, **given) == "0.9 euros."
+        last = setup.requests[-1].body["input" if api == "responses" else "messages"]
+    kinds = [item.get("role") or item["type"] for item in last]
+    if api == "chat":
+        assert kinds == ["user", "assistant", "tool", "assistant", "tool"]
+    else:
+        call = ["function_call", "function_call_output"]
+        assert kinds == ["user", "item_reference", *call, "item_reference", *call]
 
 
 def codex(modules: Path, folder: Path, url: str, question: str, **more: Any) -> str:

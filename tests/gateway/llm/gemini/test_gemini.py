@@ -137,6 +137,56 @@ def test_definitions_are_sent_with_the_message_that_needs_them(stream: bool) -> 
     assert "properties" not in stub["parameters_json_schema"] and "parameters" not in stub
 
 
+def test_client_that_drops_the_ids_of_calls_does_not_lose_a_search() -> None:
+    # LangChain sends the calls back without their ids.
+    rate = {"tool_name": "send_email", "tool_input": {"recipient": "ann"}}
+    script = [Turn(ToolCall("search_tools", {"query": WORDS[1][1]})), Turn(ToolCall("call_tool", rate)), Turn("Sent.")]
+    with gemini_client(script, tool_search="on", style="dispatch", prefetch=False) as (client, model):
+        history: list[Any] = [types.Content(role="user", parts=[types.Part(text="Write to Ann")])]
+        parts, _ = generate(client, False, history)
+        call = types.FunctionCall(name=parts[0].function_call.name, args=parts[0].function_call.args)
+        response = types.FunctionResponse(name=call.name, response={"output": "Done."})
+        history.append(types.Content(role="model", parts=[types.Part(function_call=call)]))
+        history.append(types.Content(role="user", parts=[types.Part(function_response=response)]))
+        generate(client, False, history)
+    first, second, third = (request.body["contents"] for request in model.requests)
+    assert second[: len(first)] == first and third[: len(second)] == second
+
+
+def test_fields_in_snake_case_are_read_too() -> None:
+    # Google's documentation and some clients write them so.
+    url_path = "/v1beta/models/gemini-3-pro:generateContent"
+    allowed = {"function_calling_config": {"mode": "ANY", "allowed_function_names": ["send_email"]}}
+    script = [
+        Turn(ToolCall("call_tool", {"tool_name": "send_email", "tool_input": {"recipient": "ann"}})),
+        Turn("Sent."),
+        Turn(ToolCall("send_email", {"recipient": "ann"})),
+        Turn("Hello."),
+    ]
+    with gemini_gateway(script, tool_search="on", style="dispatch", prefetch=False) as (url, model):
+        body: dict[str, Any] = {
+            "contents": [{"role": "user", "parts": [{"text": "Write to Ann"}]}],
+            "tools": [{"function_declarations": declare_words()[0]["functionDeclarations"]}, {"google_search": {}}],
+        }
+        (part,) = httpx2.post(url + url_path, json=body).json()["candidates"][0]["content"]["parts"]
+        assert (part["functionCall"]["name"], part["functionCall"]["args"]) == ("send_email", {"recipient": "ann"})
+        call, result = part["functionCall"], {"id": part["functionCall"]["id"], "name": "send_email"}
+        history = [
+            *body["contents"],
+            {"role": "model", "parts": [{"function_call": call}]},
+            {"role": "user", "parts": [{"function_response": {**result, "response": {"output": "Done."}}}]},
+        ]
+        httpx2.post(url + url_path, json={**body, "contents": history})
+        httpx2.post(url + url_path, json={**body, "tool_config": allowed})
+        httpx2.post(url + url_path, json={**body, "generation_config": {"candidate_count": 2}})
+    assert model.requests[0].body["tools"][0] == {"google_search": {}}
+    assert model.requests[0].tool_names == ("search_tools", "call_tool")
+    sent = [next(iter(content["parts"][0].values())) for content in model.requests[1].body["contents"][1:]]
+    assert [each["name"] for each in sent] == ["call_tool", "call_tool"]
+    # Requests that select among their functions, or ask for several replies, are forwarded unchanged.
+    assert all("function_declarations" in request.body["tools"][0] for request in model.requests[2:])
+
+
 def declare_words() -> list[dict[str, Any]]:
     """Return the functions as a client without an SDK sends them."""
     words = [{"name": name, "description": about, "parameters": parameters(field)} for name, about, field in WORDS]

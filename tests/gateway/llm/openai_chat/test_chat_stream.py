@@ -85,6 +85,13 @@ def test_text_is_forwarded_immediately_and_search_is_hidden() -> None:
     )
 
 
+def test_first_chunk_without_an_identity_does_not_erase_that_of_the_reply() -> None:
+    # Azure begins with the results of its filter.
+    empty = {"id": "", "model": "", "object": "", "choices": [], "prompt_filter_results": []}
+    sent = handle_chunks(ChatStream(build_rewriter(index=SHELF)), [empty, chunk(content="Hi")])
+    assert sent == [empty, chunk(content="Hi")]
+
+
 def test_call_indexes_skip_hidden_search() -> None:
     stream = ChatStream(build_rewriter(index=SHELF))
     sent = handle_chunks(

@@ -167,6 +167,27 @@ def test_reasoning_is_restored_with_its_item() -> None:
     )
 
 
+def test_hidden_search_is_restored_before_the_references_of_a_client() -> None:
+    # The Vercel AI SDK refers to the reasoning and the texts that OpenAI has stored.
+    memory = new_memory()
+    thought = [{"type": "reasoning", "id": f"rs_{at}", "summary": []} for at in range(2)]
+    said = {**assistant_message("At noon."), "id": "msg_1"}
+    rewriter = build_rewriter(index=transparent_index(), tools=functions(), memory=memory)
+    assert rewriter.handle_reply(response(thought[0], search_call())) is None
+    assert rewriter.handle_reply(response(thought[1], said, search_call(id="call_t"))) is None
+    done = rewriter.handle_reply(response({**function_call("book_flight", destination="Rome"), "id": "fc_1"}))
+    assert done is not None
+    references = [{"type": "item_reference", "id": item["id"]} for item in done["output"]]
+    history = [USER, *references, RESULT]
+    again = build_rewriter(history, functions(), index=transparent_index(), memory=memory).next_request()["input"]
+    result = "function_call_output"
+    assert [item.get("id", item.get("type")) for item in again][1:] == [
+        "rs_0", "fc_call_s", result, "rs_1", "msg_1", "fc_call_t", result, "fc_1", result,
+    ]  # fmt: skip
+    lost = build_rewriter(history, functions(), index=transparent_index()).next_request()["input"]
+    assert [item.get("id") for item in lost][1:4] == ["rs_1", "msg_1", "fc_1"]
+
+
 def test_hidden_search_after_last_call_is_restored_before_it() -> None:
     memory = new_memory()
     now = {**functions(defer_loading=False)[0], "name": "now"}

@@ -143,6 +143,20 @@ def test_tools_are_searched_through_a_translation(stream: bool) -> None:
     assert "send_email" not in model.requests[0].tool_names
 
 
+def test_system_message_in_the_middle_keeps_its_role() -> None:
+    question: list[Any] = [{"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}]
+    with (
+        chat_gateway([Turn("Hello.")]) as (url, model),
+        anthropic.Anthropic(base_url=url, api_key="k", max_retries=0) as client,
+    ):
+        create_message(client, False, messages=question)
+        question[1]["clear_at"] = "next_user_message"
+        with pytest.raises(anthropic.BadRequestError, match=r"`messages\.1\.clear_at`"):
+            create_message(client, False, messages=question)
+    (request,) = model.requests
+    assert request.body["messages"][1] == {"role": "system", "content": "Be brief."}
+
+
 def test_images_in_results_of_tools_follow_in_a_message_of_the_user() -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PIXEL}}
     seen: Any = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}

@@ -99,6 +99,8 @@ class MessagesRewriter(RequestRewriter):
         )
 
     def handle_reply(self, reply: Body) -> Body | None:
+        if not isinstance(reply.get("content"), list):
+            return reply
         self._id = self._id or reply.get("id")
         self.add_usage(reply.get("usage"))
         reason = reply.get("stop_reason")

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qs, quote
 
-from toolcrib.adapters.gemini import tools_from_wire
+from toolcrib.adapters.gemini import name_fields, tools_from_wire
 from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.core.tool import Tool
 from toolcrib.errors import RequestFailed, ToolcribError
@@ -107,13 +107,13 @@ def _wrap_counted(counted: LlmRequest, body: Mapping[str, Any]) -> bytes:
 
 async def _get_index(gateway: LlmGateway, request: LlmRequest) -> ToolIndex | None:
     """Return the index of a request, or None if it is forwarded."""
-    body, declarations = request.body, list_declarations(request.body)
-    calling = dict_or_empty(dict_or_empty(body.get("toolConfig")).get("functionCallingConfig"))
+    body, declarations = name_fields(request.body), list_declarations(request.body)
+    calling = name_fields(name_fields(body.get("toolConfig")).get("functionCallingConfig"))
     if (
         request.switch in ("off", "native")
         or not declarations
         or calling.get("allowedFunctionNames")
-        or dict_or_empty(body.get("generationConfig")).get("candidateCount") not in (None, 1)
+        or name_fields(body.get("generationConfig")).get("candidateCount") not in (None, 1)
         or not isinstance(body.get("contents"), list)
         or not request.is_well_formed("contents")
     ):

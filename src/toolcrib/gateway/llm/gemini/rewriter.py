@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from toolcrib.adapters.gemini import answers_to_wire, calls_from_wire, tools_to_wire, turns_from_wire
+from toolcrib.adapters.gemini import (
+    answers_to_wire,
+    calls_from_wire,
+    name_fields,
+    to_camel_case,
+    tools_to_wire,
+    turns_from_wire,
+)
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import Treatment
@@ -23,7 +30,8 @@ _FULL_STOPS: Final = (None, "STOP")
 
 def list_declarations(body: Mapping[str, Any]) -> list[Entry]:
     """Return the functions of a request."""
-    return [each for tool in dicts_or_empty(body.get("tools")) for each in dicts_or_empty(tool.get(DECLARATIONS))]
+    tools = map(name_fields, dicts_or_empty(body.get("tools")))
+    return [each for tool in tools for each in dicts_or_empty(tool.get(DECLARATIONS))]
 
 
 def get_call(part: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -38,7 +46,7 @@ class GeminiRewriter(RequestRewriter):
 
     def __init__(self, body: Content, index: ToolIndex, memory: ScopedMemory, max_rounds: int) -> None:
         super().__init__(body, index, max_rounds)
-        contents = dicts_or_empty(body.get("contents"))
+        contents = list(map(_name_parts, dicts_or_empty(body.get("contents"))))
         self._memory = ReplyMemory(memory.narrow("gemini"))
         self._context = _list_context(contents)
         contents = self._restore_hidden(contents)
@@ -57,7 +65,7 @@ class GeminiRewriter(RequestRewriter):
         own = tools_to_wire(self.index.own_tools) if may_search else []
         declarations = [*self.index.always_sent, *list_declarations({"tools": own}), *self._selection.wire_entries]
         others = [
-            {name: value for name, value in tool.items() if name != DECLARATIONS}
+            {name: value for name, value in tool.items() if to_camel_case(name) != DECLARATIONS}
             for tool in dicts_or_empty(self._body.get("tools"))
         ]
         tools = [*filter(None, others), *([{DECLARATIONS: declarations}] if declarations else [])]
@@ -174,6 +182,14 @@ class GeminiRewriter(RequestRewriter):
         return {**content, "parts": [*parts, {"text": text}]} if text else content
 
 
+def _name_parts(content: Content) -> Content:
+    """Return a content whose parts have names in camel case; the API accepts snake case too."""
+    parts = content.get("parts")
+    if not isinstance(parts, list):
+        return content
+    return {**content, "parts": [name_fields(part) if isinstance(part, dict) else part for part in parts]}
+
+
 def _get_parts(reply: Content) -> Sequence[Content]:
     candidates = dicts_or_empty(reply.get("candidates"))
     content = dict_or_empty(candidates[0].get("content")) if len(candidates) == 1 else {}
@@ -189,8 +205,8 @@ def _join_texts(parts: Sequence[Content]) -> str:
 
 
 def _make_anchor(parts: Sequence[Content]) -> tuple[object, ...]:
-    """Return what identifies a reply of the model when the client sends it back."""
-    calls = [[call.get("id"), call.get("name"), call.get("args")] for call in map(get_call, parts) if call]
+    """Return what identifies a reply of the model when the client sends it back. Some clients drop the ids of calls."""
+    calls = [[call.get("name"), call.get("args") or {}] for call in map(get_call, parts) if call]
     return _join_texts(parts), calls
 
 

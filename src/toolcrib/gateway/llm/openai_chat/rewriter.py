@@ -18,7 +18,7 @@ from toolcrib.adapters.plain_json import (
     referenced_tool_names,
     str_or_empty,
 )
-from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory, ScopedMemory, strip_formatting
 from toolcrib.gateway.llm.endpoint import Treatment
 from toolcrib.gateway.llm.search_loop import RequestRewriter
 from toolcrib.gateway.llm.tools.tool_index import Entry, ToolIndex, render_loaded_tools
@@ -208,7 +208,7 @@ def restore_hidden_messages(messages: Sequence[Message], memory: ReplyMemory) ->
 def message_anchor(message: Message) -> tuple[object, ...]:
     """Return what identifies a message of the model when the client sends it back."""
     calls = [
-        [call.get("id"), function.get("name"), function.get("arguments")]
+        [call.get("id"), function.get("name"), strip_formatting(function.get("arguments"))]
         for call in dicts_or_empty(message.get("tool_calls"))
         for function in dicts_or_empty([call.get("function")])
     ]

@@ -48,7 +48,7 @@ class ChatStream(ChunkStream):
         return any(self._rewriter.is_intercepted(call.name) for call in self._calls.values())
 
     def handle_event(self, chunk: Chunk) -> Iterator[Chunk]:
-        if not self._identity:
+        if not self._identity and chunk.get("id"):
             self._identity = {field: chunk[field] for field in _IDENTITY_FIELDS if field in chunk}
         if chunk.get("usage") is not None:
             self._usage = chunk["usage"]

@@ -15,7 +15,7 @@ from typing import Any, Final
 from toolcrib.adapters.plain_json import dicts_or_empty, parse_arguments, str_or_empty
 from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.conversation_memory import ReplyMemory
+from toolcrib.gateway.llm.conversation_memory import ReplyMemory, strip_formatting
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.openai_responses.tools import (
     ResponsesToolIndex,
@@ -37,6 +37,7 @@ CALL_TYPES: Final = ("function_call", "custom_tool_call")
 _SEARCH_TYPES: Final = ("tool_search_call", "tool_search_output", "additional_tools")
 _SEARCH_ID: Final = "tsc_"
 _CALL_ID: Final = "call_"
+_REFERENCE: Final = "item_reference"
 
 
 def uses_tool_search(items: Iterable[Item]) -> bool:
@@ -204,8 +205,8 @@ def item_anchor(item: Item) -> tuple[object, ...] | None:
     type = item.get("type", "message")
     if type in ("function_call", "custom_tool_call"):
         arguments = item.get("arguments", item.get("input"))
-        return type, item.get("call_id"), item.get("name"), arguments
-    if type == "reasoning":
+        return type, item.get("call_id"), item.get("name"), strip_formatting(arguments)
+    if type in ("reasoning", _REFERENCE):
         return (type, item["id"]) if item.get("id") else None
     if type == "message" and item.get("role") == "assistant":
         return type, content_text(item.get("content"))
@@ -224,7 +225,8 @@ class HiddenItems:
     def __init__(self) -> None:
         self._pending: list[Item] = []
         self._anchored: list[tuple[tuple[object, ...], list[Item]]] = []
-        self._last: tuple[object, ...] | None = None
+        # The hidden items before the last visible one.
+        self._last: list[Item] = []
 
     def add_hidden(self, items: Iterable[Item]) -> None:
         """Add items that the client does not see."""
@@ -235,22 +237,19 @@ class HiddenItems:
         anchor = item_anchor(item)
         if anchor is None:
             return
-        if self._pending:
-            self._anchored.append((anchor, list(self._pending)))
+        hidden = list(self._pending)
+        # A client may also refer to an item that the provider has stored.
+        self._anchored += [(anchor, hidden), ((_REFERENCE, item.get("id")), hidden)]
         if item.get("type") != "reasoning":
             # Some clients do not send reasoning back, so what precedes it is also stored with the next item.
-            self._pending = []
-            self._last = anchor
+            self._pending, self._last = [], hidden
 
     def remember(self, memory: ReplyMemory, context: list[object]) -> None:
         """Store the hidden items for the next request. `context` is that of the reply."""
-        for anchor, items in self._anchored:
-            if anchor == self._last:
-                items += self._pending
-                self._pending = []
-            memory.remember(items, context, *anchor)
-        if self._pending and self._last is not None:
-            memory.remember(self._pending, context, *self._last)
+        self._last += self._pending
+        for anchor, hidden in self._anchored:
+            if hidden:
+                memory.remember(hidden, context, *anchor)
 
 
 def restore_hidden_items(items: Sequence[Item], memory: ReplyMemory) -> list[Item]:
@@ -284,8 +283,13 @@ def drop_orphaned_reasoning(items: Sequence[Item]) -> list[Item]:
     return [
         item
         for item, after in zip(items, following, strict=False)
-        if not (item.get("type") == "reasoning" == after.get("type"))
+        if not (_is_reasoning(item) and _is_reasoning(after))
     ]
+
+
+def _is_reasoning(item: Item) -> bool:
+    is_reference = item.get("type") == _REFERENCE
+    return item.get("type") == "reasoning" or (is_reference and str(item.get("id")).startswith("rs_"))
 
 
 def _assign_call_ids(items: Sequence[Item]) -> dict[int, str]:

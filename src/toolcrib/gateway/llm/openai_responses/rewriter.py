@@ -191,6 +191,8 @@ class ResponsesRewriter(RequestRewriter):
         return any(self.classify_item(item) != "plain" for item in items)
 
     def handle_reply(self, reply: Item) -> Item | None:
+        if not isinstance(reply.get("output"), list):
+            return reply
         for item in dicts_or_empty(reply.get("output")):
             self.handle_item(item)
         return self.render_response(reply) if self.finish_round(reply) else None

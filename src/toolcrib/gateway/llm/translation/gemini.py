@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from toolcrib.adapters.gemini import to_camel_case, to_json_schema, tools_from_wire
+from toolcrib.adapters.gemini import name_fields, to_json_schema, tools_from_wire
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.errors import InvalidSchema, InvalidTool, RequestFailed
 from toolcrib.gateway.llm.endpoint import render_gemini_error
@@ -61,19 +61,19 @@ class GeminiTranslator(Translator):
         self._shows_thoughts = False
 
     def translate_request(self, body: Mapping[str, Any]) -> Body:
-        fields = _name_fields(body)
+        fields = name_fields(body)
         check_fields(fields, (*_TRANSLATED, *_IGNORED))
         for number, setting in enumerate(dicts_or_empty(fields.get("safetySettings"))):
             if setting.get("threshold") not in _NO_FILTER:
                 raise refuse(f"safetySettings.{number}", f"the threshold {setting['threshold']}")
         request: Body = {"model": self._model, "messages": _translate_contents(fields)}
         try:
-            request.update(self._translate_settings(_name_fields(fields.get("generationConfig"))))
+            request.update(self._translate_settings(name_fields(fields.get("generationConfig"))))
             tools = _translate_tools(list_entries(fields, "tools"))
         except (InvalidSchema, InvalidTool) as error:
             raise RequestFailed(str(error)) from error
         if tools:
-            request.update(_choose_tools(tools, _name_fields(fields.get("toolConfig"))))
+            request.update(_choose_tools(tools, name_fields(fields.get("toolConfig"))))
         if self._is_streaming:
             request |= {"stream": True, "stream_options": {"include_usage": True}}
         return request
@@ -86,7 +86,7 @@ class GeminiTranslator(Translator):
             raise refuse(f"{place}responseModalities", "another modality than TEXT")
         check_fields(settings, (*_SETTINGS, *_TRANSLATED_SETTINGS), place)
         request = {_SETTINGS[name]: value for name, value in settings.items() if name in _SETTINGS}
-        thinking = _name_fields(settings.get("thinkingConfig"))
+        thinking = name_fields(settings.get("thinkingConfig"))
         check_fields(thinking, _THINKING_FIELDS, f"{place}thinkingConfig.")
         self._shows_thoughts = thinking.get("includeThoughts") is True
         request.update(translate_budget(thinking.get("thinkingBudget"), self._model))
@@ -123,6 +123,7 @@ class _GeminiEvents(EventWriter):
         self._head: Body = {}
         self._usage: Body = {}
         self._reason = ""
+        self._is_refused = False
 
     def handle_chunk(self, chunk: CompletionReply) -> list[Body]:
         self._head = self._head or {"responseId": chunk.id, "modelVersion": chunk.model}
@@ -137,8 +138,7 @@ class _GeminiEvents(EventWriter):
             self._usage = _render_usage(chunk)
         if chunk.finish_reason:
             self._reason = _FINISH_REASONS.get(chunk.finish_reason, "STOP")
-        if chunk.refusal:
-            self._reason = "SAFETY"
+        self._is_refused = self._is_refused or bool(chunk.refusal)
         return [self._render_chunk(parts)] if parts else []
 
     def finish(self) -> list[Body]:
@@ -147,21 +147,16 @@ class _GeminiEvents(EventWriter):
         parsed = map(parse_call, self._calls.calls)
         calls = [{"functionCall": {"id": id, "name": name, "args": arguments}} for id, name, arguments in parsed]
         last = self._render_chunk(calls or [_EMPTY_PART])
-        last["candidates"][0]["finishReason"] = self._reason
+        last["candidates"][0]["finishReason"] = "SAFETY" if self._is_refused else self._reason
         return [{**last, "usageMetadata": self._usage} if self._usage else last]
 
     def _render_chunk(self, parts: list[Body]) -> Body:
         return {"candidates": [{"content": {"role": "model", "parts": parts}, "index": 0}], **self._head}
 
 
-def _name_fields(value: object) -> Body:
-    """Return an object with its names in camel case; the API accepts snake case too."""
-    return {to_camel_case(name): field for name, field in dict_or_empty(value).items()}
-
-
 def _list_parts(content: object) -> list[tuple[str, Body]]:
     """Return the parts of a content with the names of their main fields; texts have the name `text`."""
-    named = map(_name_fields, dicts_or_empty(dict_or_empty(content).get("parts")))
+    named = map(name_fields, dicts_or_empty(dict_or_empty(content).get("parts")))
     kinds = ((next((name for name in part if name not in _PART_DETAILS), ""), part) for part in named)
     return [(kind, part) for kind, part in kinds if kind]
 
@@ -232,7 +227,7 @@ def _render_result(response: Body) -> tuple[str, bool]:
 def _translate_part(kind: str, part: Body, place: str) -> Body:
     if kind == "text":
         return text_part(str_or_empty(part[kind]))
-    media = _name_fields(part[kind])
+    media = name_fields(part[kind])
     type, url = str_or_empty(media.get("mimeType")), str_or_empty(media.get("fileUri"))
     if kind == "inlineData" and type.startswith("image/"):
         # The SDK encodes with the alphabet for URLs.
@@ -246,7 +241,7 @@ def _translate_part(kind: str, part: Body, place: str) -> Body:
 def _translate_tools(entries: Sequence[Any]) -> list[Body]:
     functions: list[Body] = []
     for number, entry in enumerate(entries):
-        fields = _name_fields(entry)
+        fields = name_fields(entry)
         declarations = fields.pop("functionDeclarations", None)
         if hosted := next((name for name, value in fields.items() if value is not None), ""):
             raise refuse(f"tools.{number}", f"the tool {hosted}")
@@ -260,7 +255,7 @@ def _translate_tools(entries: Sequence[Any]) -> list[Body]:
 def _choose_tools(tools: list[Body], config: Body) -> Body:
     """Return the tools that the model may call, and whether it has to."""
     check_fields(config, ("functionCallingConfig",), "toolConfig.")
-    calling, place = _name_fields(config.get("functionCallingConfig")), "toolConfig.functionCallingConfig."
+    calling, place = name_fields(config.get("functionCallingConfig")), "toolConfig.functionCallingConfig."
     check_fields(calling, ("mode", "allowedFunctionNames"), place)
     if names := calling.get("allowedFunctionNames"):
         tools = [tool for tool in tools if tool["function"]["name"] in names]

@@ -79,7 +79,8 @@ class MessagesTranslator(Translator):
             id, name, arguments = parse_call(call)
             content.append({"type": "tool_use", "id": id, "name": name, "input": arguments})
         message = _start_message(reply)
-        return {**message, "content": content, "stop_reason": _stop_reason(reply), "usage": _render_usage(reply)}
+        reason = _stop_reason(reply.finish_reason, is_refused=bool(reply.refusal), has_calls=bool(reply.calls))
+        return {**message, "content": content, "stop_reason": reason, "usage": _render_usage(reply)}
 
     def translate_error(self, status: int, body: Mapping[str, Any]) -> Body:
         error = dict_or_empty(body.get("error"))
@@ -98,7 +99,8 @@ class _MessagesEvents(EventWriter):
         # The kind of the open block: "thinking", "text", or the index of a tool call.
         self._open: str | int | None = None
         self._calls = CallCollector()
-        self._stop_reason = ""
+        self._finish_reason = ""
+        self._is_refused = False
         self._usage: Body = {"output_tokens": 0}
 
     def handle_chunk(self, chunk: CompletionReply) -> list[Body]:
@@ -112,19 +114,21 @@ class _MessagesEvents(EventWriter):
             events += self._add_delta("thinking", block, {"type": "thinking_delta", "thinking": chunk.reasoning})
         if text := chunk.text or chunk.refusal:
             events += self._add_delta("text", {"type": "text", "text": ""}, {"type": "text_delta", "text": text})
+        self._is_refused = self._is_refused or bool(chunk.refusal)
         for number, call in enumerate(chunk.calls):
             events += self._add_call(number, call)
         if chunk.usage:
             self._usage = _render_usage(chunk)
-        if chunk.finish_reason:
-            self._stop_reason = _stop_reason(chunk)
+        self._finish_reason = chunk.finish_reason or self._finish_reason
         return events
 
     def finish(self) -> list[Body]:
-        if not self._stop_reason or self._is_done:
+        if not self._finish_reason or self._is_done:
             return []
         self._is_done = True
-        delta = {"stop_reason": self._stop_reason, "stop_sequence": None}
+        has_calls = bool(self._calls.calls)
+        reason = _stop_reason(self._finish_reason, is_refused=self._is_refused, has_calls=has_calls)
+        delta = {"stop_reason": reason, "stop_sequence": None}
         return [
             *self._close_block(),
             {"type": "message_delta", "delta": delta, "usage": self._usage},
@@ -158,7 +162,7 @@ def _translate_messages(body: Mapping[str, Any]) -> list[Body]:
     chat = ChatMessages()
     if system := _join_texts(body.get("system"), "system"):
         chat.add("system", [text_part(system)])
-    for number, message in enumerate(dicts_or_empty(body.get("messages"))):
+    for number, message in enumerate(dicts_or_empty(list_entries(body, "messages"))):
         place = f"messages.{number}.content"
         content = message.get("content")
         blocks: Sequence[Body] = dicts_or_empty(content)
@@ -166,6 +170,9 @@ def _translate_messages(body: Mapping[str, Any]) -> list[Body]:
             blocks = [{"type": "text", "text": content}]
         if message.get("role") == "assistant":
             _add_reply(chat, blocks, place)
+        elif message.get("role") == "system":
+            check_fields(message, ("role", "content"), f"messages.{number}.")
+            chat.add("system", [text_part(_join_texts(content, place))])
         else:
             _add_user_message(chat, blocks, place)
     return chat.finish()
@@ -286,8 +293,10 @@ def _start_message(reply: CompletionReply) -> Body:
     }
 
 
-def _stop_reason(reply: CompletionReply) -> str:
-    return "refusal" if reply.refusal else _STOP_REASONS.get(reply.finish_reason, "end_turn")
+def _stop_reason(finish_reason: str, *, is_refused: bool, has_calls: bool) -> str:
+    reason = "refusal" if is_refused else _STOP_REASONS.get(finish_reason, "end_turn")
+    # Many servers end a call with `stop`, and OpenAI does so if the call was forced.
+    return "tool_use" if has_calls and reason == "end_turn" else reason
 
 
 def _render_usage(reply: CompletionReply) -> Body:

@@ -9,6 +9,7 @@ from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_e
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.sse import format_event
+from toolcrib.gateway.llm.translation.translator import check_error
 from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 
 Body = dict[str, Any]
@@ -140,6 +141,6 @@ async def replay_unless_stream(response: UpstreamResponse, path: str) -> Upstrea
     if not (response.is_success and is_json and replay):
         return response
     reply = parse_upstream_body(await response.read())
-    if not isinstance(reply.get(replay.field), list):
+    if not isinstance(check_error(reply).get(replay.field), list):
         raise RequestFailed("the upstream did not answer with a stream of events", 502)
     return ReplayedResponse(response, replay.encode(reply))

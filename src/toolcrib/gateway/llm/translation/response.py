@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import unquote
 
-from toolcrib.adapters.plain_json import str_or_empty
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import HttpExchange
@@ -16,7 +15,7 @@ from toolcrib.gateway.llm.sse import SseParser, format_event
 from toolcrib.gateway.llm.translation.gemini import GeminiTranslator
 from toolcrib.gateway.llm.translation.messages import MessagesTranslator
 from toolcrib.gateway.llm.translation.responses import ResponsesTranslator
-from toolcrib.gateway.llm.translation.translator import Body, CompletionReply, EventWriter, Translator
+from toolcrib.gateway.llm.translation.translator import Body, CompletionReply, EventWriter, Translator, check_error
 from toolcrib.gateway.llm.upstream.http_messages import HeaderList, UpstreamResponse
 
 CHAT_TARGET: Final = "/v1/chat/completions"
@@ -40,7 +39,7 @@ class TranslatedResponse(UpstreamResponse):
     """Translates the body of a response while it is read."""
 
     def __init__(self, response: UpstreamResponse, translator: Translator, *, is_streaming: bool) -> None:
-        is_streaming = is_streaming and response.is_success
+        is_streaming = is_streaming and response.is_success and response.is_event_stream
         type = "text/event-stream; charset=utf-8" if is_streaming else "application/json"
         super().__init__(response.request, response.status, response.headers_for_type(type))
         self._response = response
@@ -68,26 +67,27 @@ class TranslatedResponse(UpstreamResponse):
     async def _translate_whole(self) -> bytes:
         self._is_done = True
         body = await self._read_body()
-        if self.is_success:
-            return serialize_json(self._translator.translate_reply(CompletionReply(body)))
-        return serialize_json(self._translator.translate_error(self.status, body))
+        if not self.is_success:
+            return serialize_json(self._translator.translate_error(self.status, body))
+        if not check_error(body).get("choices"):
+            raise RequestFailed("the upstream sent no reply; try again", 502)
+        return serialize_json(self._translator.translate_reply(CompletionReply(body)))
 
     async def _translate_next(self, writer: EventWriter) -> bytes:
         """Return the events that follow from the next bytes of the upstream."""
-        if not self._response.is_event_stream:
-            # The upstream does not stream, so its reply becomes one chunk.
-            self._is_done = True
-            return _encode([*writer.handle_chunk(CompletionReply(await self._read_body())), *writer.finish()])
         chunk = await self._response.read_chunk()
         events: list[Body] = []
         for data in self._parser.parse_chunk(chunk) if chunk else ():
             if data == _DONE:
                 self._is_done = True
             else:
-                events += writer.handle_chunk(CompletionReply(_check_error(parse_upstream_body(data))))
+                events += writer.handle_chunk(CompletionReply(check_error(parse_upstream_body(data))))
         if not chunk or self._is_done:
             self._is_done = True
-            events += writer.finish()
+            last = writer.finish()
+            if not last:
+                raise RequestFailed("the upstream ended its answer in the middle; try again", 502)
+            events += last
         return _encode(events)
 
     async def _read_body(self) -> Body:
@@ -124,14 +124,6 @@ def translate_headers(headers: HeaderList) -> HeaderList:
     if all(name != "authorization" for name, _ in kept):
         kept += [("authorization", f"Bearer {value}") for name, value in headers if name in _FOREIGN_KEYS][:1]
     return kept
-
-
-def _check_error(chunk: Body) -> Body:
-    """Raise the error that an upstream sends in the middle of a stream."""
-    error = chunk.get("error")
-    if isinstance(error, dict):
-        raise RequestFailed(str_or_empty(error.get("message")) or "the upstream failed; try again", 502)
-    return chunk
 
 
 def _encode(events: list[Body]) -> bytes:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dict_or_empty, dicts_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.llm.endpoint import render_openai_error
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.translation.translator import (
     Body,
@@ -86,7 +87,7 @@ class ResponsesTranslator(Translator):
         return dict(finished[-1]["response"])
 
     def translate_error(self, status: int, body: Mapping[str, Any]) -> Body:
-        return dict(body)
+        return dict(body) or render_openai_error(RequestFailed(f"status {status}", status))
 
     def write_events(self) -> EventWriter:
         return _ResponsesEvents(self._echo, self._custom_names)
@@ -244,7 +245,8 @@ class _ResponsesEvents(EventWriter):
                 done = "response.custom_tool_call_input.done"
                 events.append(self._item_event(done, input=self._item["input"]))
             case _:
-                self._item["arguments"] = text
+                # Some servers send nothing for a tool without parameters.
+                text = self._item["arguments"] = text or "{}"
                 done = "response.function_call_arguments.done"
                 events.append(self._item_event(done, arguments=text, name=self._item["name"]))
         self._item["status"] = "completed"
@@ -265,8 +267,9 @@ def _translate_input(body: Mapping[str, Any]) -> list[Body]:
     content = body.get("input")
     if isinstance(content, str):
         chat.add("user", [text_part(content)])
-    for number, item in enumerate(dicts_or_empty(content)):
-        _add_item(chat, item, f"input.{number}")
+    else:
+        for number, item in enumerate(dicts_or_empty(list_entries(body, "input"))):
+            _add_item(chat, item, f"input.{number}")
     return chat.finish()
 
 

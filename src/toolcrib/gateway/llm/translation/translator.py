@@ -203,6 +203,14 @@ def _count(value: object) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) else 0
 
 
+def check_error(reply: Body) -> Body:
+    """Raise the error that an upstream has sent with a status of success."""
+    if error := reply.get("error"):
+        message = str_or_empty(error) or str_or_empty(dict_or_empty(error).get("message"))
+        raise RequestFailed(message or "the upstream failed; try again", 502)
+    return reply
+
+
 class EventWriter(ABC):
     """Translates the chunks of a streamed reply to the events of another API."""
 
