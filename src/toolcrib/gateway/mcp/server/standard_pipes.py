@@ -17,6 +17,7 @@ from typing import BinaryIO, Final
 
 import anyio
 
+from toolcrib.gateway.mcp.upstream.messages import decode_repaired
 from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES
 
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
@@ -44,7 +45,7 @@ class PipeReader:
             line = b""
         if not line:
             raise StopAsyncIteration
-        return line.decode(errors="replace")
+        return decode_repaired(line)
 
 
 class FileReader:
@@ -63,7 +64,7 @@ class FileReader:
             line = b""
         if not line:
             raise StopAsyncIteration
-        return line.decode(errors="replace")
+        return decode_repaired(line)
 
 
 class PipeWriter:
