@@ -74,7 +74,7 @@ class _LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except ToolcribError as error:
-            raise click.ClickException(sanitize(str(error))) from error
+            raise click.ClickException("\n".join(map(sanitize, str(error).splitlines()))) from error
         except BrokenPipeError:
             raise
         except OSError as error:

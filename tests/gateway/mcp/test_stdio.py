@@ -62,6 +62,23 @@ def test_client_on_pipes_is_served_until_it_closes_its_end(command: list[str]) -
     assert called["content"][0]["text"] == LARGE_ARGUMENT["text"]
 
 
+@pytest.mark.parametrize("text", [r"cut \ud83d", r"\uDE00 cut", r"\\ud83d and \ud83d\ude00"])
+def test_half_of_a_surrogate_pair_in_a_request_is_replaced(command: list[str], text: str) -> None:
+    call = json.dumps({**CALL, "params": {"name": "plain___echo", "arguments": {"text": "TEXT"}}}).replace("TEXT", text)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment()) as process:
+        assert process.stdin and process.stdout
+        responses = map(json.loads, process.stdout)
+        process.stdin.write(encode_lines(INITIALIZE, INITIALIZED, LIST_TOOLS))
+        process.stdin.flush()
+        assert any(line.get("id") == 2 for line in responses)
+        process.stdin.write(call.encode() + b"\n")
+        process.stdin.flush()
+        (content,) = next(line for line in responses if line.get("id") == 3)["result"]["content"]
+        process.stdin.close()
+    wanted = json.loads(f'"{text}"').encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    assert content["text"] == wanted
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="reads a file as standard input")
 def test_requests_can_come_from_a_file(command: list[str], tmp_path: Path) -> None:
     requests = tmp_path / "requests"

@@ -17,6 +17,7 @@ from mcp.server.stdio import stdio_server
 
 from toolcrib.gateway.audit import AuditLog
 from toolcrib.gateway.mcp.gateway import run_and_log_errors, run_gateway
+from toolcrib.gateway.mcp.upstream.messages import decode_repaired
 from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES, kill_all_processes, wait_for_pending_starts
 from toolcrib.hub.hub import Hub
 
@@ -47,7 +48,7 @@ class PipeReader:
             line = b""
         if not line:
             raise StopAsyncIteration
-        return line.decode(errors="replace")
+        return decode_repaired(line)
 
 
 class FileReader:
@@ -66,7 +67,7 @@ class FileReader:
             line = b""
         if not line:
             raise StopAsyncIteration
-        return line.decode(errors="replace")
+        return decode_repaired(line)
 
 
 class PipeWriter:

@@ -85,12 +85,17 @@ def parse_message(content: bytes) -> SessionMessage | Exception:
             return error
         first_error = error
     if len(content) <= MAX_REPAIRED_BYTES:
-        text = _ESCAPE.sub(_repair_escape, content.decode(errors="replace"))
         try:
-            return _validate(_CONTROL.sub(" ", text))
+            return _validate(_CONTROL.sub(" ", decode_repaired(content)))
         except ValueError:
             pass
     return _build_unreadable(content, _describe_json_error(str(first_error)))
+
+
+def decode_repaired(content: bytes) -> str:
+    """Return a JSON text with invalid UTF-8 and halves of surrogate pairs replaced."""
+    text = content.decode(errors="replace")
+    return _ESCAPE.sub(_repair_escape, text) if "\\ud" in text or "\\uD" in text else text
 
 
 def describe_unreadable(error: MCPError) -> str:
