@@ -405,6 +405,22 @@ def test_invalid_reply_is_rejected(wire: str, reply: object) -> None:
         _toolcrib().session().handle(wire, reply)
 
 
+def test_reply_of_another_provider_is_rejected_before_its_calls_are_lost() -> None:
+    session = _toolcrib().session()
+    for wire in ("anthropic", "openai_chat", "openai_responses", "gemini"):
+        reply = REPLIES[wire]([("1", "search_tools", {"query": "weather"})])
+        for other in {*REPLIES} - {wire}:
+            with pytest.raises(InvalidMessage, match=f"in the format '{wire}', not '{other}'"):
+                session.handle(other, reply)
+        assert len(session.handle(wire, reply)) > 1
+
+
+@pytest.mark.parametrize("runner", ["shop", print, object()])
+def test_runner_without_its_methods_is_rejected(runner: Any) -> None:
+    with pytest.raises(InvalidConfig, match="runner is an object with `has_tool` and `call`"):
+        Toolcrib([WEATHER], runner=runner)
+
+
 @pytest.mark.parametrize("wire", REPLIES)
 @pytest.mark.parametrize("history", [None, 7, "text", {}, [None]])
 def test_invalid_history_is_rejected(wire: str, history: Any) -> None:

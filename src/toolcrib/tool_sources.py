@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any, Protocol, TypeGuard, runtime_checkable
 
 from toolcrib.adapters.format_detection import tools_from_any
@@ -91,6 +92,8 @@ def _locate_tools(entries: Iterable[object], functions: Registry) -> Iterator[tu
 
 
 def _convert_entry(entry: object, functions: Registry) -> list[Tool]:
+    if isinstance(entry, str | PathLike):
+        raise InvalidTool("a tool is an object, not text; `toolcrib.read_catalog_file` reads the tools of a file")
     if callable(entry):
         return [_register_function(entry, functions)]
     return list(tools_from_any(_dump_json(entry)))

@@ -18,7 +18,7 @@ from inspect import isawaitable
 from threading import RLock
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
-from toolcrib.adapters import anthropic
+from toolcrib.adapters import anthropic, wire_formats
 from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, count_wire_tokens, get_wire_format
 from toolcrib.code.library import ScriptRunner
 from toolcrib.core import prompts
@@ -31,7 +31,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
 from toolcrib.core.worker_thread import run_in_thread
 from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
-from toolcrib.registry.execution import render_value
+from toolcrib.registry.execution import describe_exception, render_value
 from toolcrib.registry.registry import Registry
 from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure, find_hosting_provider
@@ -69,6 +69,8 @@ class Toolcrib:
     ) -> None:
         if not isinstance(disclosure, Disclosure | None):
             raise InvalidConfig(f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)")
+        if not isinstance(runner, ToolRunner | None):
+            raise InvalidConfig(f"runner is an object with `has_tool` and `call`, not {runner!r}")
         entries = list_entries(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
@@ -364,9 +366,8 @@ class ToolcribSession:
 
     def _handle_calls(self, wire: str, reply: object) -> list[ToolTask]:
         """Update the state from a reply, and return the calls that Toolcrib runs."""
-        wire_format = get_wire_format(wire)
+        calls = wire_formats.parse_calls(wire, reply)
         handler = self._update_handler(wire)
-        calls = wire_format.calls_from_wire(reply)
         search_format = SEARCH_WIRE_FORMATS.get(wire)
         loaded_names = search_format.loaded_names_from_wire(reply) if search_format else ()
         turn = handler.handle_calls(self.state, calls, loaded_names)
@@ -492,6 +493,5 @@ def _reply_not_run(task: ToolTask) -> CallReply:
 
 
 def _reply_failed(task: ToolTask, error: Exception) -> CallReply:
-    reason = f"{type(error).__name__}: {error}"
-    text = prompts.TOOL_FAILED.format(name=task.tool.name, reason=reason)
+    text = prompts.TOOL_FAILED.format(name=task.tool.name, reason=describe_exception(error))
     return task.build_reply(text, is_error=True)

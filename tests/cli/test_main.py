@@ -108,6 +108,33 @@ def test_closed_pipe_is_not_an_error() -> None:
         assert process.stderr.read() == b""
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no descriptors to close before a start")
+@pytest.mark.parametrize("arguments", [("tools",), ("tools", "--json"), ("--version",)])
+def test_closed_standard_output_is_not_an_error(arguments: tuple[str, ...]) -> None:
+    with start(*arguments, preexec_fn=partial(os.close, 1)) as process:
+        assert process.stderr
+        assert b"Traceback" not in process.stderr.read()
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no descriptors to close before a start")
+def test_closed_standard_input_is_empty() -> None:
+    with start("tools", "--catalog", "-", preexec_fn=partial(os.close, 0)) as process:
+        assert process.stderr
+        message = b"Error: standard input: the file is empty; it should contain tools as JSON or JSON Lines\n"
+        assert process.stderr.read() == message
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",), ("tools", "--json")])
+def test_full_disk_is_one_line_on_standard_error(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run([*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, env=environment())
+    assert result.returncode == 1
+    assert result.stderr.decode().splitlines()[-1] == "Error: [Errno 28] No space left on device"
+    assert b"Traceback" not in result.stderr
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot send a signal to one process")
 def test_interrupt_exits_with_130() -> None:
     # A shell in the background may have set interrupts to be ignored.

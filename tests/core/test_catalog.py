@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,12 @@ def test_single_tool_may_be_passed_without_a_list() -> None:
     registry.add(_send_mail)
     assert [tool.id for tool in Catalog(registry)] == ["_send_mail"]
     assert Catalog(Catalog([Tool("a")])) == Catalog([Tool("a")])
+
+
+def test_path_of_a_file_is_an_error_that_says_how_to_read_it() -> None:
+    for path in ("tools.json", Path("tools.json")):
+        with pytest.raises(InvalidTool, match=r"`toolcrib.read_catalog_file` reads the tools of a file"):
+            Catalog(path)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,12 @@ def test_rights_of_another_type_are_rejected() -> None:
         build_rights(7)  # type: ignore[arg-type]
 
 
+def test_mapping_to_booleans_is_not_read_as_the_ids_of_its_keys() -> None:
+    with pytest.raises(InvalidQuery, match=r"must be the ids of tools, .*, not dict"):
+        build_rights({"send_email": False})
+    assert build_rights({"send_email": True}.keys()).is_allowed(TOOL)
+
+
 def test_async_check_is_an_error_for_a_sync_caller() -> None:
     with pytest.raises(InvalidConfig, match="use `async_search` of an engine"):
         build_rights(_allow_later)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from toolcrib import Tool
-from toolcrib.core.tool import MAX_NAME_CHARS, MAX_SCHEMA_CHARS
+from toolcrib.core.tool import MAX_JSON_DEPTH, MAX_NAME_CHARS, MAX_SCHEMA_CHARS
 from toolcrib.errors import InvalidSchema, InvalidTool
 
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}, "required": ["to"]}
@@ -115,8 +115,9 @@ def test_key_order_of_a_schema_is_part_of_a_tool() -> None:
     assert one.fingerprint != other.fingerprint
 
 
-def test_single_tag_may_be_passed_as_a_string() -> None:
+def test_single_tag_or_example_may_be_passed_as_a_string() -> None:
     assert Tool("a", tags="mail").tags == ("mail",)
+    assert Tool("a", examples="write to Ann").example_requests == ("write to Ann",)
 
 
 def test_tool_prints_as_its_id() -> None:
@@ -140,6 +141,7 @@ def test_tool_prints_as_its_id() -> None:
         ({"name": "a", "id": 5}, "id must be text, not int"),
         ({"name": "a", "id": "x\ny"}, "id holds a line break"),
         ({"name": "a", "tags": 5}, "tags must be a list"),
+        ({"name": "a", "examples": {"to": "Ann"}}, "examples must be a list, not dict"),
         ({"name": "a", "examples": 5}, "examples must be a list"),
         ({"name": "a", "tags": [1]}, "tags must be a list of texts"),
         ({"name": "a", "policy": "sometimes"}, "not one of never, automatic, always"),
@@ -156,9 +158,9 @@ def _cycle() -> dict[str, Any]:
     return schema
 
 
-def _deep() -> dict[str, Any]:
+def _deep(levels: int = 100_000) -> dict[str, Any]:
     schema: dict[str, Any] = {}
-    for _ in range(100_000):
+    for _ in range(levels):
         schema = {"items": schema}
     return schema
 
@@ -171,9 +173,12 @@ def _deep() -> dict[str, Any]:
         ({"default": object()}, "not valid JSON"),
         (_cycle(), "not valid JSON"),
         (_deep(), "not valid JSON"),
+        (_deep(MAX_JSON_DEPTH), "input_schema is nested more than 400 deep"),
+        ([], "must be an object, not list"),
+        (False, "must be an object, not bool"),
         ({"description": "x" * MAX_SCHEMA_CHARS}, "the limit is 4,194,304"),
     ],
-    ids=["text", "nan", "object", "cycle", "deep", "huge"],
+    ids=["text", "nan", "object", "cycle", "too_deep_to_write", "too_deep", "empty_list", "false", "huge"],
 )
 def test_invalid_schema_is_rejected_with_the_reason(schema: Any, message: str) -> None:
     with pytest.raises(InvalidSchema, match=message):

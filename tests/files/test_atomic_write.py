@@ -53,6 +53,12 @@ def test_folder_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_error_names_the_file_of_the_caller(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_file_atomically(tmp_path / "missing" / "f", b"x")
+    assert caught.value.filename == str(tmp_path / "missing" / "f")
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="symbolic links need special permissions on Windows")
 def test_link_to_itself_is_replaced(tmp_path: Path) -> None:
     loop = tmp_path / "loop"

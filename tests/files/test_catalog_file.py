@@ -161,6 +161,7 @@ def test_duplicate_id_names_both_lines(tmp_path: Path) -> None:
         ('{"name": "a"}\n{"name": "b"},\n', "line 2: column 14: there is more text after the value"),
         ('{"name": "a"}\n{"name": "b"\n', "line 2: column 13: the text ends in the middle"),
         ("{'name': 'a'}", "line 1: column 2: invalid JSON: expecting property name"),
+        ('{"name": "a\tb"}', "line 1: column 12: invalid JSON: invalid control character"),
         ('{\n"name": NaN}', "line 2: NaN is not a valid JSON number; use null"),
         ('{"name": "NaN \\" ",\n"x": -Infinity}', "line 2: -Infinity is not a valid JSON number"),
         (f'{{\n\n"x": {"9" * 5000}}}', "line 3: 9999999999… is not a valid JSON number"),

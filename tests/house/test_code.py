@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import toolcrib
+from toolcrib.search.engine import RANKERS
 
 ROOT = Path(__file__).parents[2]
 MAX_MODULE_LINES = 500
@@ -91,3 +92,9 @@ def test_importing_the_package_does_not_import_numpy() -> None:
     script = "import sys; import toolcrib; print('numpy' in sys.modules)"
     printed = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
     assert printed.strip() == "False"
+
+
+def test_syntax_of_a_ranker_matches_the_protocol_for_pyright() -> None:
+    # Pyright does not accept a ClassVar for a property of a protocol.
+    for ranker in RANKERS.values():
+        assert "ClassVar" not in str(type(ranker).__annotations__.get("syntax"))

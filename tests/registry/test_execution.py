@@ -235,6 +235,16 @@ def test_stray_stop_iteration_does_not_hang(call: Caller) -> None:
     assert "StopIteration" in call(build_registry(raising(StopIteration(), False)), "tool", {}).text
 
 
+@every_caller
+def test_exception_without_a_text_does_not_hang(call: Caller) -> None:
+    class BrokenError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    result = call(build_registry(raising(BrokenError(), False)), "tool", {})
+    assert result == CallResult("tool accepted the call and failed: BrokenError", is_error=True)
+
+
 def test_long_error_is_truncated() -> None:
     result = build_registry(raising(ValueError("x" * 10_000), False)).call("tool", {})
     assert len(result.text) < 2_100

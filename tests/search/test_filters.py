@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from toolcrib import Catalog, Tool, Where
+from toolcrib.errors import InvalidQuery
 from toolcrib.search.filters import FacetIndex
 
 
@@ -24,6 +27,17 @@ def test_filter_selects_tools_that_meet_every_condition(office: Catalog, where: 
     assert FacetIndex.fit(office).mask(where).nonzero()[0].tolist() == slots
     for slot, tool in enumerate(office):
         assert (not where.unmet_conditions(tool)) == (slot in slots)
+
+
+@pytest.mark.parametrize("tags", ["inbox", ["inbox"], iter(["inbox"])])
+def test_tags_of_a_filter_may_be_one_text_or_any_texts(office: Catalog, tags: Any) -> None:
+    assert FacetIndex.fit(office).mask(Where(tags=tags)).nonzero()[0].tolist() == [1]
+
+
+@pytest.mark.parametrize("tags", [None, 5, [5], [None]])
+def test_tags_of_another_type_are_rejected(tags: Any) -> None:
+    with pytest.raises(InvalidQuery, match="tags must be text"):
+        Where(tags=tags)
 
 
 def test_filter_follows_later_catalogs(office: Catalog) -> None:

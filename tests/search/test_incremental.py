@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolcrib import Catalog, Tool
+from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.search.lexical.fuzzy import FuzzyRanker
 from toolcrib.search.lexical.keyword import KeywordRanker
 from toolcrib.search.lexical.prefix import PrefixRanker
@@ -130,3 +130,13 @@ def test_updates_with_only_additions_are_merged() -> None:
         catalog = catalog.with_tools([Tool(f"t{number}", WORDS[number % len(WORDS)])])
         index = index.with_catalog(catalog)
     assert _ranked_ids(index, catalog, "refund") == _ranked_ids(LexicalRanker().fit(catalog), catalog, "refund")
+
+
+def test_later_catalog_may_be_a_list_of_tools(office: Catalog) -> None:
+    engine = SearchEngine(office)
+    for mode in engine.modes:
+        engine.search("rocket", mode=mode)
+    later = engine.with_catalog([Tool("rocket", "Fly")])
+    assert [hit.tool.name for hit in later.search("")] == ["rocket"]
+    for mode in later.modes:
+        assert [hit.tool.name for hit in later.search("rocket", mode=mode)] == ["rocket"]

@@ -53,7 +53,9 @@ def test_unknown_setting_lists_the_valid_ones(setting: object) -> None:
     ("settings", "message"),
     [
         ({"activation": "auto:10%"}, "Activation.parse"),
-        ({"pinned": "send_mail"}, "write {'send_mail'}"),
+        ({"pinned": "send_mail"}, r"write frozenset\({'send_mail'}\)"),
+        ({"selection": "usage"}, "selection is a Selection, not 'usage'"),
+        ({"count": 5}, "count is a function that returns the tokens of a text, not 5"),
         ({"tier": "half"}, "the tiers are full, stub, name, hidden"),
         ({"max_visible_tools": -1}, "max_visible_tools is a whole number from 0"),
         ({"max_visible_tokens": True}, "max_visible_tokens is a whole number from 0"),
@@ -62,6 +64,12 @@ def test_unknown_setting_lists_the_valid_ones(setting: object) -> None:
 def test_invalid_disclosure_setting_is_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidConfig, match=message):
         Disclosure(**settings)
+
+
+def test_single_order_may_be_passed_as_a_string() -> None:
+    assert Selection("usage") == Selection(("usage",))  # type: ignore[arg-type]
+    with pytest.raises(InvalidConfig, match="no order of tools 'size'"):
+        Selection("size")  # type: ignore[arg-type]
 
 
 def test_negative_activation_is_rejected() -> None:

@@ -11,7 +11,7 @@ from toolcrib.adapters import anthropic, gemini, mcp, openai_chat, openai_respon
 from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.token_count import MAX_CACHED_COUNTS, TokenCounter, count_tokens
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidConfig
+from toolcrib.errors import InvalidConfig, InvalidMessage
 
 JsonObjects = list[dict[str, Any]]
 # Who searches: Toolcrib, Toolcrib in the format of the provider, or the provider.
@@ -58,6 +58,17 @@ def get_wire_format(name: str) -> WireFormat:
         known = ", ".join(WIRE_FORMATS)
         raise InvalidConfig(f"no wire format {name!r}; the formats are {known}")
     return WIRE_FORMATS[name]
+
+
+def parse_calls(wire: str, reply: object) -> list[ToolCall]:
+    """Return the calls of a reply. Raises `InvalidMessage` if it has calls in the format of another provider."""
+    calls = get_wire_format(wire).calls_from_wire(reply)
+    for other in () if calls else ("anthropic", "openai_chat", "openai_responses", "gemini"):
+        if any(call.id and call.name for call in WIRE_FORMATS[other].calls_from_wire(reply)):
+            raise InvalidMessage(
+                f"this is a reply in the format {other!r}, not {wire!r}; pass the format of your provider"
+            )
+    return calls
 
 
 @lru_cache(maxsize=MAX_CACHED_COUNTS)

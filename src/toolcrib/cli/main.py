@@ -75,11 +75,6 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
         except ToolcribError as error:
             raise click.ClickException("\n".join(map(sanitize, str(error).splitlines()))) from error
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            # For example, standard output is redirected to a full disk.
-            raise click.ClickException(sanitize(str(error))) from error
         except KeyboardInterrupt:
             raise SystemExit(_EXIT_INTERRUPTED) from None
 
@@ -103,8 +98,16 @@ def toolcrib(context: click.Context) -> None:
 
 def main() -> None:
     """Run the command line interface."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The shell has closed it, as in `toolcrib tools >&-`.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Characters that the terminal does not support become question marks.
             stream.reconfigure(errors="replace")
-    toolcrib(prog_name="toolcrib")
+    try:
+        toolcrib(prog_name="toolcrib")
+    except OSError as error:
+        # For example, standard output is redirected to a full disk.
+        sys.exit(f"Error: {sanitize(str(error))}")

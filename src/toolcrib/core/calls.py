@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from toolcrib.core.tool import Tool
 
@@ -58,6 +58,7 @@ class PastCall:
     is_hosted_search: bool = False
 
 
+@runtime_checkable
 class ToolRunner(Protocol):
     """Runs tools, such as a registry of Python functions."""
 

@@ -7,7 +7,7 @@ anything else denies. An async check is awaited if the caller is async, and an e
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable, Collection, Iterable, Set
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 from inspect import isawaitable
 from typing import Any, NamedTuple
 
@@ -46,6 +46,9 @@ def build_rights(allowed: AllowedTools | None) -> ToolRights:
             return ToolRights(_guard(allowed))
         discard_awaitable(allowed)
         try:
+            if isinstance(allowed, Mapping) and any(isinstance(value, bool) for value in allowed.values()):
+                # Its keys are not the allowed ids: some of them may have the value False.
+                raise TypeError
             allowed = frozenset([allowed] if isinstance(allowed, str) else allowed)
         except TypeError:
             raise InvalidQuery(

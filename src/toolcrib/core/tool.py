@@ -18,6 +18,7 @@ SERVER_SEPARATOR = "___"
 MAX_NAME_CHARS = 512
 MAX_TEXT_CHARS = 1_000_000
 MAX_SCHEMA_CHARS = 4 * 1024 * 1024
+MAX_JSON_DEPTH = 400
 # How many example requests of a tool are searched.
 MAX_EXAMPLES = 8
 
@@ -267,21 +268,22 @@ def _default_id(server: str, name: str) -> str:
 
 
 def _to_tags(name: object, tags: Iterable[str]) -> tuple[str, ...]:
-    found = [tags] if isinstance(tags, str) else _to_list(name, "tags", tags)
+    found = _to_list(name, "tags", tags)
     if not all(isinstance(tag, str) for tag in found):
         raise InvalidTool(f"tool {_quote_name(name)}: tags must be a list of texts")
     return tuple(map(_deduplicate, found))
 
 
 def _to_list(name: object, field: str, values: Iterable[Any]) -> list[Any]:
-    try:
-        return list(values)
-    except TypeError:
-        raise InvalidTool(f"tool {_quote_name(name)}: {field} must be a list") from None
+    if isinstance(values, str):
+        return [values]
+    if isinstance(values, Mapping | bytes) or not isinstance(values, Iterable):
+        raise InvalidTool(f"tool {_quote_name(name)}: {field} must be a list, not {type(values).__name__}")
+    return list(values)
 
 
 def _schema_text(name: str, field: str, value: Mapping[str, Any] | None) -> str:
-    if not value:
+    if value is None:
         return "{}"
     if not isinstance(value, Mapping):
         raise InvalidSchema(f"tool {_quote_name(name)}: {field} must be an object, not {type(value).__name__}")
@@ -299,7 +301,20 @@ def _json_text(name: str, field: str, value: object) -> str:
         raise InvalidSchema(
             f"tool {_quote_name(name)}: {field} has {len(text):,} characters; the limit is {MAX_SCHEMA_CHARS:,}"
         )
+    if text.count("{") + text.count("[") > MAX_JSON_DEPTH and _is_too_deep(value):
+        raise InvalidSchema(
+            f"tool {_quote_name(name)}: {field} is nested more than {MAX_JSON_DEPTH} deep; use fewer levels"
+        )
     return text
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Return whether a value has so many levels that Python may fail to parse its JSON text."""
+    level, depth = [value], 0
+    while level and depth < MAX_JSON_DEPTH:
+        parts = (part for one in level for part in (one.values() if isinstance(one, Mapping) else one))
+        level, depth = [part for part in parts if isinstance(part, Mapping | list | tuple)], depth + 1
+    return bool(level)
 
 
 def _json_object(text: str) -> dict[str, Any]:

@@ -38,6 +38,9 @@ def write_file_atomically(
         if check is not None:
             check()
         new.replace(target)
+    except OSError as error:
+        # Name the file that the caller knows.
+        raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         with suppress(OSError):
             new.unlink()

@@ -144,7 +144,7 @@ def _describe_json_error(text: str, error: json.JSONDecodeError) -> str:
         return "there is a comma before the closing bracket; remove it"
     if error.msg == "Extra data":
         return "there is more text after the value; write one list in [ ], or one value per line without commas"
-    return f"invalid JSON: {error.msg[0].lower()}{error.msg[1:]}"
+    return f"invalid JSON: {error.msg[0].lower()}{error.msg[1:].removesuffix(' at')}"
 
 
 def _find_invalid_number(text: str) -> tuple[str, int]:

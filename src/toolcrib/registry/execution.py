@@ -14,7 +14,7 @@ import re
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
@@ -235,7 +235,11 @@ async def _await_result(name: str, work: Work) -> Any:
 
 def describe_exception(exception: BaseException) -> str:
     """Return an exception as text for a model, shortened to `MAX_ERROR_CHARS`."""
-    text = f"{type(exception).__name__}: {exception}" if str(exception) else type(exception).__name__
+    name, text = type(exception).__name__, ""
+    # The text comes from the class of the exception, which may fail too.
+    with suppress(Exception):
+        text = str(exception)
+    text = f"{name}: {text}" if text else name
     return text if len(text) <= MAX_ERROR_CHARS else f"{text[:MAX_ERROR_CHARS]}…"
 
 

@@ -79,9 +79,10 @@ class SearchEngine:
         """The search modes; the first is the default."""
         return tuple(self._rankers)
 
-    def with_catalog(self, catalog: Catalog) -> SearchEngine:
+    def with_catalog(self, catalog: Catalog | ToolSource) -> SearchEngine:
         """Return an engine for a later catalog. It fits only what has changed."""
         later = SearchEngine(catalog, self._rankers)
+        catalog = later.catalog
         # Copied first, as another thread may be fitting an index for another mode.
         indexes = list(self._indexes.items())
         later._indexes = {mode: index.with_catalog(catalog) for mode, index in indexes}

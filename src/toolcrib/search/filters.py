@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -29,8 +29,8 @@ class Where:
     read_only: bool = False
 
     def __post_init__(self) -> None:
-        if isinstance(self.tags, str):
-            object.__setattr__(self, "tags", (self.tags,))
+        is_one = isinstance(self.tags, str) or not isinstance(self.tags, Iterable)
+        object.__setattr__(self, "tags", (self.tags,) if is_one else tuple(self.tags))
         if not all(isinstance(text, str) for text in (self.server, self.category, *self.tags)):
             raise InvalidQuery("a filter's server, category and tags must be text")
 

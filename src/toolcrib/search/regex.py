@@ -16,11 +16,11 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from string import ascii_letters
 from threading import Lock
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import regex
 
@@ -236,7 +236,7 @@ class RegexRanker:
     `clock` is that of the thread, so that other threads do not use up the budget of a search.
     """
 
-    syntax: ClassVar[Syntax] = "pattern"
+    syntax: Syntax = field(default="pattern", init=False, repr=False)
 
     ignore_case: bool = False
     budget_seconds: float = BUDGET_SECONDS
@@ -264,12 +264,12 @@ class RegexIndex:
         deadline = self._start_budget()
         scores, count = dict[int, float](), 0
         for slot, texts in self._texts.items():
-            for field, text in texts:
+            for name, text in texts:
                 if count % 32 == 0:
                     deadline.remaining_seconds()
                 count += 1
                 if search(text) if len(text) <= max_untimed_chars else search_timed(text, deadline):
-                    scores[slot] = _SCORES[field]
+                    scores[slot] = _SCORES[name]
                     break
         return ranking_from_scores(scores)
 

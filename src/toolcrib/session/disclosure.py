@@ -141,6 +141,8 @@ class Selection:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if isinstance(self.by, str):
+            object.__setattr__(self, "by", (self.by,))
         if unknown := [key for key in self.by if key not in ORDERS]:
             raise InvalidConfig(f"no order of tools {unknown[0]!r}; the orders are {', '.join(ORDERS)}")
 
@@ -194,6 +196,7 @@ class Disclosure:
         max_visible_tokens: How many tokens these may take; None means unlimited.
         whole_servers: Whether of these the tools of one server are shown all or none.
         selection: In which order these are chosen.
+        count: Returns the tokens of a text, by default an estimate.
     """
 
     activation: Activation = Activation(tools=31, tokens=10_000)
@@ -211,7 +214,11 @@ class Disclosure:
                 f'activation is an Activation, not {self.activation!r}; Activation.parse("auto:10%") parses a setting'
             )
         if isinstance(self.pinned, str):
-            raise InvalidConfig(f"pinned is a set of names; write {{{self.pinned!r}}}")
+            raise InvalidConfig(f"pinned is a set of names; write frozenset({{{self.pinned!r}}})")
+        if not isinstance(self.selection, Selection):
+            raise InvalidConfig(f'selection is a Selection, not {self.selection!r}; write Selection(("alphabetical",))')
+        if not callable(self.count):
+            raise InvalidConfig(f"count is a function that returns the tokens of a text, not {self.count!r}")
         if self.tier not in get_args(Tier):
             raise InvalidConfig(f"no tier {self.tier!r}; the tiers are {', '.join(get_args(Tier))}")
         _check_count("max_visible_tools", self.max_visible_tools)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from threading import Lock
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +58,7 @@ EXAMPLE_WEIGHT: Final = 0.4
 class DenseRanker:
     """Ranks by the similarity of vectors."""
 
-    syntax: ClassVar[Syntax] = "words"
+    syntax: Syntax = field(default="words", init=False, repr=False)
 
     embedder: Embedder
     # Keeps the vectors of a large catalog between runs. All of them are vectors of this embedder, which must know them.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from typing import ClassVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
@@ -39,7 +38,7 @@ def score_haystack(query: str, haystack: str, token_bonus: float = TOKEN_BONUS) 
 class FuzzyRanker:
     """Ranks by similarity of spelling. Compares every query with every tool."""
 
-    syntax: ClassVar[Syntax] = "words"
+    syntax: Syntax = field(default="words", init=False, repr=False)
 
     token_bonus: float = TOKEN_BONUS
 

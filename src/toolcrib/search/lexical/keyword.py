@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import regex
 
@@ -57,7 +57,7 @@ def score_keywords(query: KeywordQuery, texts: KeywordTexts) -> int:
 class KeywordRanker:
     """Ranks by terms that occur in names and descriptions."""
 
-    syntax: ClassVar[Syntax] = "words"
+    syntax: Syntax = field(default="words", init=False, repr=False)
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
         """Return an index of a catalog."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
@@ -53,7 +53,7 @@ def tally_points(query_words: Iterable[str], postings: Mapping[str, Iterable[Key
 class PrefixRanker:
     """Ranks by whole words and prefixes."""
 
-    syntax: ClassVar[Syntax] = "words"
+    syntax: Syntax = field(default="words", init=False, repr=False)
 
     def fit(self, catalog: Catalog) -> PrefixIndex:
         """Return an index of a catalog."""
