@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +18,7 @@ from tests.gateway.llm.serving_openai import WORDS, parameters
 from tests.support.scripted_model.server import Request, Script, ScriptedModel
 from tests.support.scripted_model.turn import Failure, ToolCall, Turn
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig, ModelTarget
+from toolcrib.gateway.llm import endpoint
 from toolcrib.gateway.llm.gateway import LlmGateway
 
 both = pytest.mark.parametrize("stream", [False, True])
@@ -135,6 +138,33 @@ def test_definitions_are_sent_with_the_message_that_needs_them(stream: bool) -> 
     (declarations,) = (tool["functionDeclarations"] for tool in model.requests[0].body["tools"])
     stub = next(each for each in declarations if each["name"] == "send_email")
     assert "properties" not in stub["parameters_json_schema"] and "parameters" not in stub
+
+
+def test_silent_stream_has_one_id_and_nothing_that_google_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoint, "PING_SECONDS", 0.01)
+    monkeypatch.setattr(endpoint, "CHECK_INTERVAL_SECONDS", 0.01)
+    heard = threading.Event()
+
+    def work(request: Request) -> Turn:
+        if not request.results:
+            return Turn("One moment.", ToolCall("search_tools", {"query": WORDS[1][1]}))
+        assert heard.wait(30)
+        return Turn("Sent.")
+
+    body = {"contents": [{"role": "user", "parts": [{"text": "Write to Ann"}]}], "tools": declare_words()}
+    lines: list[str] = []
+    with gemini_gateway(work, tool_search="on") as (url, _):
+        path = "/v1beta/models/gemini-3-pro:streamGenerateContent?alt=sse"
+        with httpx2.stream("POST", url + path, json=body, timeout=60) as reply:
+            for line in reply.iter_lines():
+                lines.append(line)
+                if lines[-3:] == ["", "", ""]:
+                    heard.set()
+    # The official client takes any other line for an error.
+    assert all(line.startswith("data: ") for line in lines if line)
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert len({chunk["responseId"] for chunk in chunks}) == 1
+    assert chunks[-1]["candidates"][0]["finishReason"] == "STOP"
 
 
 def test_client_that_drops_the_ids_of_calls_does_not_lose_a_search() -> None:

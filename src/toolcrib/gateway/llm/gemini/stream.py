@@ -16,8 +16,13 @@ Chunk = dict[str, Any]
 class GeminiStream(ChunkStream):
     """One streamed reply."""
 
+    # Google's client reads a comment as an error, and skips empty lines.
+    ping = b"\n"
+
     def __init__(self, rewriter: GeminiRewriter) -> None:
         self._rewriter = rewriter
+        # That of the first round: clients take another id for an interruption.
+        self._response_id: Any = None
         self._parts: list[Chunk] = []
         self._sent: list[Chunk] = []
         self._last: Chunk = {}
@@ -35,7 +40,8 @@ class GeminiStream(ChunkStream):
             self._has_failed = self._has_failed or "error" in event or "promptFeedback" in event
             yield event
             return
-        self._last = event
+        self._response_id = self._response_id or event.get("responseId")
+        self._last = event if self._response_id is None else {**event, "responseId": self._response_id}
         candidate = candidates[0]
         self._reason = candidate.get("finishReason") or self._reason
         parts = dicts_or_empty(dict_or_empty(candidate.get("content")).get("parts"))
