@@ -15,7 +15,7 @@ import pytest
 from tests.house.reading import Figures, measure
 
 ROOT = Path(__file__).parents[2]
-MAX_LINES = 61_890
+MAX_LINES = 62_000
 MAX_MODULES = 356
 MAX_MODULES_PER_FOLDER = 16
 # House idioms per 10,000 words of docstrings and comments.
