@@ -26,7 +26,7 @@ class CorpusEntry(NamedTuple):
 
 # Each author wrote without knowledge of the others' texts. Nothing was trained on those of the judges.
 AUTHORS: Final = ("house", "first", "second", "third")
-JUDGES: Final = ("independent", "judge", "fourth", "fifth", "sixth", "seventh")
+JUDGES: Final = ("independent", "judge", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
 _HOUSE_FILES: Final = {
     **dict.fromkeys(("poisoned", "later", "styles", "held_back_styles", "unseen"), True),
     "benign": False,
