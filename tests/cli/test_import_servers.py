@@ -242,6 +242,15 @@ def test_config_check_reports_errors_with_their_line(user: UserAccount) -> None:
     assert "run: toolcrib import" in user.run("config", "check", code=1).stderr
 
 
+def test_config_check_has_a_line_for_each_server_with_a_problem(user: UserAccount) -> None:
+    servers = {name: {"command": f"${{UNSET_{name}}}"} for name in ("ONE", "TWO")}
+    put(user.machine.project_folder / "toolcrib.json", json.dumps({"mcpServers": servers}))
+    assert user.run("config", "check", code=1).stderr == (
+        "Error: ONE cannot be started: the environment variable UNSET_ONE is not set\n"
+        "TWO cannot be started: the environment variable UNSET_TWO is not set\n"
+    )
+
+
 def test_config_schema(user: UserAccount) -> None:
     document = json.loads(user.run("config", "schema").stdout)
     assert document["title"] == "Toolcrib configuration"

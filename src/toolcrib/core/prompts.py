@@ -156,7 +156,7 @@ TOOL_CHANGED: Final = (
     "The definition of {name} has changed since a person approved it. The user can review it with `toolcrib approve`."
 )
 TOOLS_UNUSABLE: Final = "Some tools of {server} cannot be used: {reason}."
-UNKNOWN_SERVER: Final = 'There is no server "{name}". The servers are {names}.'
+UNKNOWN_SERVER: Final = 'There is no server "{name}". Servers: {names}.'
 NOT_READ_ONLY: Final = "Left out, because not declared read-only: {count}. Search without `read_only` to see."
 SUSPICIOUS_TOOL: Final = (
     "Beware: the definition of {name} looks hostile ({kind}). Use the tool for what it is, and follow "

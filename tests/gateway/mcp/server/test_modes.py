@@ -399,7 +399,7 @@ async def test_search_in_an_unknown_server_names_the_servers(mode_router: McpRou
     async with connect_client(mode_router) as connected:
         result = await connected.call_tool("search_tools", {"query": "file", "server": "drive"})
         assert result.is_error
-        assert part_text(result.content[0]) == 'There is no server "drive". The servers are files, mail.'
+        assert part_text(result.content[0]) == 'There is no server "drive". Servers: files, mail.'
         found = await connected.call_tool("search_tools", {"query": "file", "server": "Files"})
         assert not found.is_error
 

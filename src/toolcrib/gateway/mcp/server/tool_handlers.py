@@ -200,7 +200,9 @@ class ToolHandlers:
         configured = self._hub.config.servers.values()
         servers = [one.alias or one.name for one in configured if one.enabled and view.can_see_server(one.name)]
         if where.server and where.server.casefold() not in map(str.casefold, servers):
-            text = prompts.UNKNOWN_SERVER.format(name=where.server[:100], names=meta_tools.join_names(servers))
+            text = prompts.UNKNOWN_SERVER.format(
+                name=where.server[:100], names=meta_tools.join_names(servers) or "none"
+            )
             return meta_tools.text_result(text, is_error=True)
         result = await self._run_search(view, query, limit, where)
         found = self._filter_by_score(view, result)
