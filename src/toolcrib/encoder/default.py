@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from toolcrib.encoder.glossary import glossary_checksum, translate_to_english
 from toolcrib.encoder.tokenizer import WordPieceTokenizer, load_vocabulary
-from toolcrib.encoder.transformer import MAX_TOKENS, MIN_ROWS, Array, ServiceNameProbe, TransformerEncoder
+from toolcrib.encoder.transformer import MAX_TOKENS, Array, ServiceNameProbe, TransformerEncoder
 
 MAX_STATIC_HEAD_TOKENS: Final = 22
 MAX_STATIC_TOKENS: Final = 62
@@ -27,6 +27,8 @@ BATCH_TEXTS: Final = 512
 # Separates the names of a tool (the head) from its description.
 SEPARATOR: Final = ": "
 _PROJECTION_PARTS: Final = ("straight", "shift", "widen", "widen_shift", "narrow")
+# The numbers of an exact product are multiples of the inverse of this.
+_PRODUCT_STEPS: Final = 2.0**15
 # The token ids of a text without any token.
 _EMPTY: Final = [0]
 
@@ -50,9 +52,9 @@ class ResidualProjection:
 
     def __init__(self, straight: Array, shift: Array, widen: Array, widen_shift: Array, narrow: Array) -> None:
         # Both paths start with a product of the same input: concatenated, it is one product.
-        self._first: Array = np.concatenate((straight, widen), axis=1)
-        self._shift: Array = np.concatenate((shift, widen_shift))
-        self._narrow = narrow
+        self._first: NDArray[Any] = np.concatenate((straight, widen), axis=1)
+        self._shift: NDArray[Any] = np.concatenate((shift, widen_shift))
+        self._narrow: NDArray[Any] = narrow
         self._width = len(shift)
 
     @classmethod
@@ -70,6 +72,21 @@ class ResidualProjection:
         return y
 
 
+class ExactProjection(ResidualProjection):
+    """A projection without rounding errors, so that a row does not depend on the rows beside it."""
+
+    def __init__(self, *arrays: Array) -> None:
+        super().__init__(*arrays)
+        self._first, self._shift, self._narrow = map(_round_for_products, (self._first, self._shift, self._narrow))
+
+    def __call__(self, x: Array) -> Array:
+        """Project several rows."""
+        both = _round_for_products(x) @ self._first + self._shift
+        hidden = _round_for_products(np.maximum(both[:, self._width :], 0))
+        y: Array = (hidden @ self._narrow + both[:, : self._width]).astype(np.float32)
+        return y
+
+
 class StaticEncoder:
     """Static embeddings of tools and queries."""
 
@@ -79,7 +96,7 @@ class StaticEncoder:
         # The weight of each word piece in the mean, alone and with the scale of its int8 vector.
         self._weights: Array = weights["weights"]
         self._scales: Array = weights["words.scale"] * self._weights
-        self._tool = ResidualProjection.load(weights, "tool")
+        self._tool = ExactProjection.load(weights, "tool")
         self._query = ResidualProjection.load(weights, "query")
 
     def embed_tools(self, texts: Sequence[str]) -> Array:
@@ -90,10 +107,7 @@ class StaticEncoder:
         parts = [text.partition(SEPARATOR) for text in texts]
         heads = self._means([self._token_ids(head, MAX_STATIC_HEAD_TOKENS) for head, _, _ in parts])
         rests = self._means([self._token_ids(rest, MAX_STATIC_TOKENS) for _, _, rest in parts])
-        means = np.concatenate((heads, rests), axis=1)
-        # A product of fewer rows is rounded differently.
-        missing = max(MIN_ROWS - len(means), 0)
-        return _normalize_rows(self._tool(np.pad(means, ((0, missing), (0, 0))))[: len(means)])
+        return _normalize_rows(self._tool(np.concatenate((heads, rests), axis=1)))
 
     def embed_queries(self, texts: Sequence[str]) -> Array:
         """Return one unit vector per query."""
@@ -123,6 +137,12 @@ class StaticEncoder:
         sums: Array = np.add.reduceat(rows, starts, axis=0)
         sums /= np.add.reduceat(self._weights[flat], starts)[:, None]
         return sums
+
+
+def _round_for_products(numbers: Array) -> NDArray[np.float64]:
+    """Return numbers with so few digits that sums of their products are exact with 64 bits."""
+    rounded: NDArray[np.float64] = np.rint(numbers.astype(np.float64) * _PRODUCT_STEPS) / _PRODUCT_STEPS
+    return rounded
 
 
 def _normalize_rows(rows: Array) -> Array:

@@ -27,9 +27,6 @@ EPSILON: Final = np.float32(1e-12)
 # OpenBLAS multiplies four rows at a time and reads all weights again for a remainder, so eleven rows
 # take longer than twelve.
 ROW_MULTIPLE: Final = 4
-# For fewer rows OpenBLAS uses another kernel with another rounding. With at least this many, the
-# vector of a text does not depend on the texts that are encoded with it.
-MIN_ROWS: Final = 8
 
 _MAX_ATTENTION_LOGIT: Final = np.float32(80)
 _ONE: Final = np.float32(1)
@@ -53,7 +50,11 @@ class LayerNorm(NamedTuple):
 
 
 class LinearLayer(NamedTuple):
-    """A matrix product with a bias."""
+    """A matrix product with a bias.
+
+    The texts of `x` are multiplied one by one, because BLAS rounds a row differently from place to place. So the
+    vector of a text does not depend on the texts that are encoded with it.
+    """
 
     weight: Array
     bias: Array
@@ -74,9 +75,9 @@ class TransformerLayer(NamedTuple):
     narrow: LinearLayer
     norm: LayerNorm
 
-    def __call__(self, x: Array, batches: Batches) -> Array:
-        """Return the new token vectors. The rows of `x` are the tokens of all batches."""
-        y = self.mix(_attention(self.qkv(x), batches))
+    def __call__(self, x: Array, length: int) -> Array:
+        """Return the new token vectors of texts of this length. Further rows of a text are ignored."""
+        y = self.mix(_attention(self.qkv(x), length))
         y += x
         x = self.mix_norm(y)
         y = self.narrow(_gelu(self.widen(x)))
@@ -93,18 +94,16 @@ class NumpyLayers:
         self._layers = [_build_layer(weights, number, buffer) for number in layers]
 
     def __call__(self, batches: Batches) -> list[tuple[Array, Array]]:
-        # The tokens of all texts in one matrix: one large product instead of many small ones.
-        tokens = [batch.reshape(-1, batch.shape[-1]) for batch in batches]
-        used = sum(map(len, tokens))
-        unused = max(-used % ROW_MULTIPLE, MIN_ROWS - used)
-        y = halfway = np.concatenate((*tokens, np.zeros((unused, tokens[0].shape[1]), np.float32)))
+        return [self._run(batch) for batch in batches]
+
+    def _run(self, batch: Array) -> tuple[Array, Array]:
+        length = batch.shape[1]
+        y = halfway = np.pad(batch, ((0, 0), (0, -length % ROW_MULTIPLE), (0, 0)))
         for number, layer in enumerate(self._layers, 1):
-            y = layer(y, batches)
+            y = layer(y, length)
             if number == halfway_layer(len(self._layers)):
                 halfway = y
-        return [
-            (halfway[rows].reshape(batch.shape), y[rows].reshape(batch.shape)) for batch, rows in _batch_rows(batches)
-        ]
+        return halfway[:, :length], y[:, :length]
 
 
 class ServiceNameProbe(NamedTuple):
@@ -217,31 +216,21 @@ def _build_layer(weights: Mapping[str, Any], number: int, buffer: _WeightBuffer)
     )
 
 
-def _batch_rows(batches: Batches) -> Iterator[tuple[Array, slice]]:
-    """Yield each batch with the rows of its tokens in the matrix of all tokens."""
-    end = 0
-    for batch in batches:
-        start, end = end, end + batch.shape[0] * batch.shape[1]
-        yield batch, slice(start, end)
-
-
-def _attention(qkv: Array, batches: Batches) -> Array:
+def _attention(qkv: Array, length: int) -> Array:
     """Return the multi-head attention of each token to the tokens of its own text.
 
     The weights already include the division by the square root of the head's width.
     """
-    rows, width = qkv.shape
-    output = np.zeros((rows, width // 3), np.float32)
-    for batch, own in _batch_rows(batches):
-        count, length, _ = batch.shape
-        q, k, v = qkv[own].reshape(count, length, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
-        weights = q @ k.swapaxes(2, 3)
-        # Clipping does not change the softmax noticeably and keeps exp from overflowing.
-        np.clip(weights, -_MAX_ATTENTION_LOGIT, _MAX_ATTENTION_LOGIT, out=weights)
-        np.exp(weights, out=weights)
-        mixed: Array = weights @ v
-        mixed /= np.add.reduce(weights, axis=-1, keepdims=True)
-        output[own].reshape(count, length, HEADS, -1)[:] = mixed.transpose(0, 2, 1, 3)
+    count, rows, width = qkv.shape
+    q, k, v = qkv[:, :length].reshape(count, length, 3, HEADS, -1).transpose(2, 0, 3, 1, 4)
+    weights = q @ k.swapaxes(2, 3)
+    # Clipping does not change the softmax noticeably and keeps exp from overflowing.
+    np.clip(weights, -_MAX_ATTENTION_LOGIT, _MAX_ATTENTION_LOGIT, out=weights)
+    np.exp(weights, out=weights)
+    mixed: Array = weights @ v
+    mixed /= np.add.reduce(weights, axis=-1, keepdims=True)
+    output = np.zeros((count, rows, width // 3), np.float32)
+    output[:, :length].reshape(count, length, HEADS, -1)[:] = mixed.transpose(0, 2, 1, 3)
     return output
 
 
