@@ -155,6 +155,7 @@ def test_search_finds_by_meaning() -> None:
     registry.register({"name": "send_sms", "description": "Send an SMS to a phone"}, add, "communication")
     registry.register({"name": "query_mysql", "description": "Run SQL on a database"}, add, "data")
     assert names(registry.search("reach somebody on their handset"))[0] == "send_sms"
+    assert call_meta_tool(registry, "search_tools", query="book a flight")["message"] == dynamic_registry.WEAK_MATCH
     assert (
         call_meta_tool(registry, "search_tools", query="reach somebody on their handset", category="data")["found"] == 0
     )
