@@ -220,6 +220,14 @@ def test_reply_without_content_is_forwarded_unchanged(stand: tuple[RawUpstream, 
     assert answer.json() == error
 
 
+def test_failed_response_in_place_of_a_stream_is_replayed(stand: tuple[RawUpstream, RunningLlmGateway]) -> None:
+    upstream, served = stand
+    failed = {"id": "resp_1", "status": "failed", "output": [], "error": {"code": "x", "message": "no credits"}}
+    upstream.answers[:] = answers("responses", False, [failed])
+    answer = httpx2.post(served.url + PATHS["responses"], json=request("responses", False, True), timeout=60)
+    assert answer.status_code == 200 and '"type":"response.failed"' in answer.text and "no credits" in answer.text
+
+
 @pytest.mark.parametrize("api", PATHS)
 def test_error_in_place_of_a_stream_keeps_its_message(stand: tuple[RawUpstream, RunningLlmGateway], api: str) -> None:
     upstream, served = stand

@@ -141,6 +141,7 @@ async def replay_unless_stream(response: UpstreamResponse, path: str) -> Upstrea
     if not (response.is_success and is_json and replay):
         return response
     reply = parse_upstream_body(await response.read())
-    if not isinstance(check_error(reply).get(replay.field), list):
+    if not isinstance(reply.get(replay.field), list):
+        check_error(reply)
         raise RequestFailed("the upstream did not answer with a stream of events", 502)
     return ReplayedResponse(response, replay.encode(reply))
