@@ -263,15 +263,15 @@ class SchemaConverter:
                 converted[key] = [self.convert(item, depth + 1) for item in schema[key]]
         for key in _MAP_KEYWORDS:
             if isinstance(schema.get(key), Mapping):
-                converted[key] = self._convert_members(schema[key], depth)
+                members = schema[key].items()
+                converted[key] = {
+                    str(name): self.convert(member, depth + 1) for name, member in members if self._is_used(member)
+                }
         self._update_required(schema, converted)
         _convert_examples(schema, converted)
         if self._document.has_old_schemas:
             _convert_old_keywords(schema, converted)
         return converted
-
-    def _convert_members(self, members: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        return {str(name): self.convert(member, depth + 1) for name, member in members.items() if self._is_used(member)}
 
     def _is_used(self, member: object) -> bool:
         return not (isinstance(member, Mapping) and member.get(self._left_out) is True)
