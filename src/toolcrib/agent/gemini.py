@@ -47,7 +47,6 @@ class Gemini(ClientProvider):
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """Return an empty response."""
         return _GeminiReply()
 
 

@@ -90,7 +90,6 @@ class _SessionScriptHost:
         self._paths = build_paths(self._tools)
 
     def find_tool(self, server: str, name: str) -> Tool:
-        """Return the tool with these identifiers."""
         tool = self._paths.get((server, name))
         if tool is None:
             raise CallRefused(f"{prompts.UNKNOWN_TOOL.format(name=f'tools.{server}.{name}')} {prompts.SEARCH_IN_CODE}")
@@ -104,7 +103,6 @@ class _SessionScriptHost:
         return tool
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return valid arguments."""
         if problems := find_problems(tool.input_schema, arguments):
             raise InvalidArguments("\n".join([prompts.INVALID_ARGUMENTS.format(name=tool.id), *problems]))
         return arguments
@@ -114,7 +112,6 @@ class _SessionScriptHost:
         return False
 
     async def call(self, call: ScriptCall) -> Any:
-        """Run a call and return its value."""
         if not self._toolcrib.can_run(call.tool):
             raise CallRefused(f"{call.tool.id} has no function here, so a script cannot call it")
         reply = await self._toolcrib.run_async(
@@ -125,7 +122,6 @@ class _SessionScriptHost:
         return parse_text_result(reply.text)
 
     async def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        """Return tools for a query, each with its stub."""
         found = self._toolcrib.engine.search(query, limit=min(max(limit, 1), MAX_LIMIT), allowed=self._allowed)
         return [
             {"name": hit.tool.id, "call": render_stub(hit.tool), "description": hit.tool.description} for hit in found

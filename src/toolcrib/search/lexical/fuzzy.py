@@ -43,7 +43,6 @@ class FuzzyRanker:
     token_bonus: float = TOKEN_BONUS
 
     def fit(self, catalog: Catalog) -> FuzzyIndex:
-        """Return an index of a catalog."""
         return FuzzyIndex(catalog, analyze_slots(catalog, _text, {}), self.token_bonus)
 
 
