@@ -43,10 +43,9 @@ class TaskRunner(Protocol):
 class ScriptRunner:
     """Runs the calls of one session: scripts in a sandbox, all others as `Toolcrib` does."""
 
-    def __init__(self, toolcrib: TaskRunner, allowed: AllowedTools | None, limits: ScriptLimits | None = None) -> None:
+    def __init__(self, toolcrib: TaskRunner, allowed: AllowedTools | None) -> None:
         self._toolcrib = toolcrib
         self._allowed = allowed
-        self._limits = limits or ScriptLimits()
 
     def can_run(self, tool: Tool) -> bool:
         """Return whether a call is a script, or a runner runs it."""
@@ -70,8 +69,9 @@ class ScriptRunner:
     async def _run_script(self, task: ToolTask) -> CallReply:
         sandbox = CodeSandbox()
         try:
-            script = ScriptRun(_SessionScriptHost(self._toolcrib, self._allowed), self._limits.calls)
-            outcome = await sandbox.run(task.arguments["code"], script, self._limits)
+            limits = ScriptLimits()
+            script = ScriptRun(_SessionScriptHost(self._toolcrib, self._allowed), limits.calls)
+            outcome = await sandbox.run(task.arguments["code"], script, limits)
         except ScriptFailed as error:
             return task.build_reply(prompts.SCRIPT_FAILED.format(reason=error), is_error=True)
         finally:

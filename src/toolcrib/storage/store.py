@@ -35,7 +35,7 @@ from toolcrib.storage.journal import ApplyLines, Journal, JournalKind, JournalMa
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.manifests import ServerManifest
 from toolcrib.storage.results import StoredResult
-from toolcrib.storage.shared_values import SharedValue, ValueKind
+from toolcrib.storage.shared_values import SharedValue
 from toolcrib.storage.sql_database import (
     CHANGES_MESSAGE,
     OnMessage,
@@ -140,11 +140,50 @@ class Store:
     def _get_position(self, key: str) -> int:
         return int(self.get_values("journal", [key], time.time()).get(key, "0"))
 
+    # Each of these calls a function of a table with a connection. The functions have the docstrings.
+    list_manifests = _read(manifests.read_manifests)
+    get_pins = _read(pins.read_pins)
+    list_pin_states = _read(pins.read_states)
+    list_quarantined = _read(pins.read_quarantined)
+    reject = _write(definitions.write_rejection, durable=True, lock="pins")
+    list_rejections = _read(definitions.read_rejections)
+    list_definition_versions = _read(definitions.read_versions)
+    list_example_requests = _read(definitions.read_example_requests)
+    put_saved_query = _write(definitions.write_query, durable=True)
+    list_saved_queries = _read(definitions.read_queries)
+    delete_saved_query = _write(definitions.delete_query, durable=True)
+    get_revision = _read(changes.read_revision)
+    list_changes = _read(changes.read_changes)
+    get_usage = _read(tool_usage.read_calls)
+    get_stats = _read(tool_usage.read_amounts)
+    list_llm_usage = _read(llm_usage.read_usage)
+    get_result = _read(results.read_result)
+    list_audit = _read(audit.read_rows)
+    prune_audit = _write(audit.prune_rows)
+    list_series = _read(time_series.read_amounts)
+    prune_series = _write(time_series.prune_amounts)
+    put_key = _change("keys", access.write_key)
+    list_keys = _read(access.read_keys)
+    set_key_budget = _change("keys", access.update_key_budget)
+    delete_key = _change("keys", access.delete_key)
+    get_key_usage = _read(access.read_key_usage)
+    put_profile = _change("profiles", access.write_profile)
+    list_profiles = _read(access.read_profiles)
+    delete_profile = _change("profiles", access.delete_profile)
+    put_token = _write(oauth_tokens.write_token, durable=True)
+    list_tokens = _read(oauth_tokens.read_tokens)
+    delete_token = _write(oauth_tokens.delete_token, durable=True)
+    claim_token = _write(oauth_tokens.claim_token)
+    get_values = _read(shared_values.read_values)
+    list_values = _read(shared_values.read_kind)
+    extend_values = _write(shared_values.extend_values)
+    take_value = _write(shared_values.take_value)
+    take_lease = _write(shared_values.take_lease)
+    release_lease = _write(shared_values.release_lease)
+
     def get_manifest(self, server: str) -> ServerManifest | None:
         """Return a server's manifest."""
         return self._database.run(lambda connection: manifests.read_manifests(connection, server)).get(server)
-
-    list_manifests = _read(manifests.read_manifests)
 
     def put_manifest(self, server: str, manifest: ServerManifest) -> RecordedChange | None:
         """Store a server's manifest in place of the previous one; return the change, or None if they are equal."""
@@ -166,10 +205,6 @@ class Store:
             changes.record_change(connection, "server", server)
 
         self._change(write, lock="pins")
-
-    get_pins = _read(pins.read_pins)
-    list_pin_states = _read(pins.read_states)
-    list_quarantined = _read(pins.read_quarantined)
 
     def put_pins(self, server: str, new: Iterable[Pin]) -> RecordedChange | None:
         """Store pins; return the change. A candidate that was approved in the meantime stays approved."""
@@ -196,21 +231,10 @@ class Store:
 
         return self._change(write, lock="pins")
 
-    reject = _write(definitions.write_rejection, durable=True, lock="pins")
-    list_rejections = _read(definitions.read_rejections)
-    list_definition_versions = _read(definitions.read_versions)
-
     def put_example_requests(self, requests: Iterable[StoredRequests]) -> None:
         """Store the example requests of tools in place of earlier ones."""
         new = list(requests)
         self._change_topic("requests", lambda connection: definitions.write_example_requests(connection, new))
-
-    list_example_requests = _read(definitions.read_example_requests)
-    put_saved_query = _write(definitions.write_query, durable=True)
-    list_saved_queries = _read(definitions.read_queries)
-    delete_saved_query = _write(definitions.delete_query, durable=True)
-    get_revision = _read(changes.read_revision)
-    list_changes = _read(changes.read_changes)
 
     def add_calls(
         self,
@@ -236,22 +260,15 @@ class Store:
         if prune:
             self._calls_since_prune = 0
 
-    get_usage = _read(tool_usage.read_calls)
-    get_stats = _read(tool_usage.read_amounts)
-
     def add_llm_usage(self, rows: Iterable[LlmUsage], mark: JournalMark | None = None) -> None:
         """Add requests and tokens to the rows of their day, key and model."""
         rows = list(rows)
         self._record(lambda connection: llm_usage.add_usage(connection, rows), mark)
 
-    list_llm_usage = _read(llm_usage.read_usage)
-
     def put_result(self, result: StoredResult, max_bytes: int) -> None:
         """Store a large tool result; delete expired results, and the oldest over the limits."""
         limit = self._result_pruning.choose_limit(result, max_bytes)
         self._database.write(lambda connection: results.write_result(connection, result, limit))
-
-    get_result = _read(results.read_result)
 
     def append_audit(
         self,
@@ -274,34 +291,15 @@ class Store:
         # With the lock, ids are committed in order, so that a reader that follows the log misses no row.
         self._record(write, mark, durable=durable, lock="audit")
 
-    list_audit = _read(audit.read_rows)
-    prune_audit = _write(audit.prune_rows)
-    list_series = _read(time_series.read_amounts)
-    prune_series = _write(time_series.prune_amounts)
-    put_key = _change("keys", access.write_key)
-    list_keys = _read(access.read_keys)
-    set_key_budget = _change("keys", access.update_key_budget)
-    delete_key = _change("keys", access.delete_key)
-
     def add_key_usage(self, usage: Sequence[KeyUsage], mark: JournalMark | None = None) -> None:
         """Add requests to the usage of API keys."""
         self._key_writes += 1
         prune = self._key_writes % PRUNE_INTERVAL == 1
         self._record(lambda connection: access.add_key_usage(connection, usage, prune=prune), mark)
 
-    get_key_usage = _read(access.read_key_usage)
-    put_profile = _change("profiles", access.write_profile)
-    list_profiles = _read(access.read_profiles)
-    delete_profile = _change("profiles", access.delete_profile)
-    put_token = _write(oauth_tokens.write_token, durable=True)
-    list_tokens = _read(oauth_tokens.read_tokens)
-
     def get_token(self, name: str) -> bytes | None:
         """Return an encrypted OAuth token."""
         return self._database.run(lambda connection: oauth_tokens.read_tokens(connection, name)).get(name)
-
-    delete_token = _write(oauth_tokens.delete_token, durable=True)
-    claim_token = _write(oauth_tokens.claim_token)
 
     def get_vectors(self, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """Return the vectors that are stored for some keys."""
@@ -334,19 +332,6 @@ class Store:
                 shared_values.prune_values(connection, now)
 
         self._database.write(write, notify=notify)
-
-    get_values = _read(shared_values.read_values)
-    list_values = _read(shared_values.read_kind)
-    extend_values = _write(shared_values.extend_values)
-
-    def take_value(self, kind: ValueKind, key: str, now: float, *, notify: str = "") -> str | None:
-        """Return a shared value and delete it, so that one caller gets it."""
-        return self._database.write(
-            lambda connection: shared_values.take_value(connection, kind, key, now), notify=notify
-        )
-
-    take_lease = _write(shared_values.take_lease)
-    release_lease = _write(shared_values.release_lease)
 
     def copy_to(self, target: Store) -> dict[str, int]:
         """Copy everything to an empty store in one transaction; return the number of rows by table."""
