@@ -55,7 +55,8 @@ class RemoteClient:
 
 
 CallClient = ConnectedClient | RemoteClient
-RunCall = Callable[[UpstreamServer, str, Mapping[str, Any], RemoteClient, bool], Awaitable[dict[str, Any]]]
+# Runs a call of the client of another replica; see `ServerRequestBridge.forward_request`.
+RunCall = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class RemoteCalls:
@@ -119,7 +120,7 @@ class RemoteCalls:
         if server is None or server.lease_holder:
             return {"unavailable": f"{body['server']} does not run on this replica; try again"}
         client = RemoteClient(self._replicas, **{name: body[name] for name in _CLIENT_FIELDS})
-        run = self._run_call(server, body["method"], body["params"], client, body["may_repeat"])
+        run = self._run_call(server, body["method"], body["params"], client, may_repeat=body["may_repeat"])
         return await _answer(run)
 
     async def _receive_list(self, body: Mapping[str, Any]) -> dict[str, Any]:
