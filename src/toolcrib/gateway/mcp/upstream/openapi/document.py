@@ -251,7 +251,7 @@ class SchemaConverter:
         if not isinstance(schema, Mapping) or self._parts_left < 0 or depth > MAX_SCHEMA_DEPTH:
             return {}
         if isinstance(schema.get("$ref"), str):
-            # Other members of a reference are texts about it.
+            # Beside `$ref`, only the description is kept.
             note = schema.get("description")
             return {"$ref": self._define(schema["$ref"]), **({"description": note} if isinstance(note, str) else {})}
         converted = {key: value for key, value in schema.items() if key in _PLAIN_KEYWORDS}
@@ -280,7 +280,7 @@ class SchemaConverter:
         """Do not require properties that are left out."""
         members, required = schema.get("properties"), converted.get("required")
         if not isinstance(required, list):
-            # Version 3 has lists only; the boolean of older versions is ignored here.
+            # In version 3, `required` is a list; the boolean of older versions is ignored.
             converted.pop("required", None)
         elif isinstance(members, Mapping):
             converted["required"] = [name for name in required if self._is_used(members.get(name))]
