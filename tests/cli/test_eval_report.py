@@ -5,8 +5,9 @@ import math
 from toolcrib import Catalog, Tool
 from toolcrib.cli.catalog.eval_report import means_to_json, result_to_json, summary_to_json
 from toolcrib.evaluation.eval_set import EvalQuery, build_targets
-from toolcrib.evaluation.runner import EvalResult, build_engine, run_queries
+from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
 from toolcrib.evaluation.summary import summarize
+from toolcrib.search.engine import SearchEngine
 
 CATALOG = Catalog([Tool("send_email", "Send an email to someone."), Tool("read_email", "Read the newest email.")])
 SINGLE = EvalQuery(id="1", text="send an email", targets=build_targets(["send_email"]), kind="one")
@@ -21,7 +22,7 @@ STEPS = EvalQuery(
 
 
 def test_summary_as_json() -> None:
-    engine = build_engine(CATALOG)
+    engine = SearchEngine(CATALOG, build_rankers())
     results = {mode: list(run_queries(engine, [SINGLE, STEPS], mode)) for mode in ("lexical", "regex")}
     summary = summarize("office", 2, results)
     document = summary_to_json(summary)
@@ -42,7 +43,7 @@ def test_result_as_json() -> None:
 
 
 def test_scores_as_json_leave_out_nan() -> None:
-    (result,) = run_queries(build_engine(CATALOG), [SINGLE], "lexical")
+    (result,) = run_queries(SearchEngine(CATALOG, build_rankers()), [SINGLE], "lexical")
     figures = result_to_json("office", "lexical", result)["figures"]
     assert figures["hit@1"] == 1.0
     assert not any(math.isnan(value) for value in figures.values())
@@ -50,6 +51,6 @@ def test_scores_as_json_leave_out_nan() -> None:
 
 def test_rejected_query_as_json_has_its_error() -> None:
     query = EvalQuery(id="1", text="(", targets=build_targets(["send_email"]))
-    (result,) = run_queries(build_engine(CATALOG), [query], "regex")
+    (result,) = run_queries(SearchEngine(CATALOG, build_rankers()), [query], "regex")
     assert result.error
     assert result_to_json("s", "regex", result)["unread"] == result.error

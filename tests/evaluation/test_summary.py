@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from toolcrib import Catalog, SearchEngine, Tool
+from toolcrib import Catalog, Tool
 from toolcrib.evaluation.eval_set import EvalQuery, build_targets
-from toolcrib.evaluation.runner import EvalResult, build_engine, run_queries
+from toolcrib.evaluation.runner import EvalResult, build_rankers, run_queries
 from toolcrib.evaluation.summary import (
     AUC,
     MAX_FACET_VALUES,
@@ -13,7 +13,7 @@ from toolcrib.evaluation.summary import (
     find_best_modes,
     summarize,
 )
-from toolcrib.search.engine import RANKERS
+from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.regex import RegexRanker
 
 CATALOG = Catalog(
@@ -39,12 +39,12 @@ QUERIES = [
 
 
 def summarize_modes(*modes: str, queries: list[EvalQuery] = QUERIES) -> EvalSummary:
-    engine = build_engine(CATALOG)
+    engine = SearchEngine(CATALOG, build_rankers())
     return summarize("office", 3, {mode: list(run_queries(engine, queries, mode)) for mode in modes})
 
 
 def test_every_query_is_run_and_scored() -> None:
-    results = list(run_queries(build_engine(CATALOG), QUERIES, "lexical"))
+    results = list(run_queries(SearchEngine(CATALOG, build_rankers()), QUERIES, "lexical"))
     assert [result.query for result in results] == QUERIES
     first, *_, last = results
     assert first.hits[0][0] == "send_email"
@@ -64,7 +64,7 @@ def test_rejected_query_counts_as_not_found() -> None:
 
 def test_words_that_look_like_operators_are_plain_words() -> None:
     query = EvalQuery(id="1", text='send "email', targets=build_targets(["send_email"]))
-    (result,) = run_queries(build_engine(CATALOG), [query], "lexical")
+    (result,) = run_queries(SearchEngine(CATALOG, build_rankers()), [query], "lexical")
     assert not result.error
     assert result.scores is not None and result.scores.hit_1 == 1
 

@@ -18,3 +18,9 @@ def find_free_port() -> int:
     """Return a port that is free at the moment."""
     (port,) = find_free_ports(1)
     return port
+
+
+def is_listening(port: int) -> bool:
+    """Return whether a server accepts connections."""
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0

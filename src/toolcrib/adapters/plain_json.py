@@ -34,11 +34,11 @@ def to_plain_dict(value: object, label: str = "a reply") -> dict[str, Any]:
     )
 
 
-def to_plain_dicts(values: object, label: str = "a message") -> list[dict[str, Any]]:
-    """Return each of several mappings or SDK objects as a dictionary."""
+def to_plain_dicts(values: object) -> list[dict[str, Any]]:
+    """Return each of several messages, which are mappings or SDK objects, as a dictionary."""
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise InvalidMessage(f"messages must be a list, not {describe_json_type(values)}")
-    return [to_plain_dict(value, label) for value in values]
+    return [to_plain_dict(value, "a message") for value in values]
 
 
 def _to_plain_value(value: object) -> Any:

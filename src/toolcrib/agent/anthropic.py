@@ -40,7 +40,6 @@ class Anthropic(ClientProvider):
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """Return an empty message."""
         return _AnthropicReply()
 
 

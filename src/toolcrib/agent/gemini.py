@@ -40,12 +40,13 @@ class Gemini(ClientProvider):
         generate = models.generate_content_stream if self.streams else models.generate_content
         return generate(
             model=self._model,
-            contents=[_decode_signatures(content) for content in request.messages],
+            contents=[
+                {**content, "parts": list(map(_decode_signature, content["parts"]))} for content in request.messages
+            ],
             config={**self._options, **system, "tools": self._all_tools(request)},
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """Return an empty response."""
         return _GeminiReply()
 
 
@@ -98,12 +99,8 @@ class _GeminiReply:
         return "done" if self._stop == "STOP" else self._stop
 
 
-def _decode_signatures(content: Message) -> Message:
-    """Return a content with signatures as bytes: the client does not decode them in dicts."""
-    return {**content, "parts": [_decode_signature(part) for part in content["parts"]]}
-
-
 def _decode_signature(part: dict[str, Any]) -> dict[str, Any]:
+    """Return a part with its signature as bytes: the client does not decode signatures in dicts."""
     signature = part.get("thoughtSignature")
     if not isinstance(signature, str):
         return part

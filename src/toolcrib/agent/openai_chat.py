@@ -33,7 +33,6 @@ class OpenAIChat(ClientProvider):
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """Return an empty completion."""
         return _ChatReply()
 
 

@@ -31,7 +31,6 @@ class OpenAIResponses(ClientProvider):
         )
 
     def new_reply(self) -> ReplyBuilder:
-        """Return an empty response."""
         return _ResponsesReply(is_stored=self._options["store"] is not False)
 
 

@@ -43,10 +43,9 @@ class TaskRunner(Protocol):
 class ScriptRunner:
     """Runs the calls of one session: scripts in a sandbox, all others as `Toolcrib` does."""
 
-    def __init__(self, toolcrib: TaskRunner, allowed: AllowedTools | None, limits: ScriptLimits | None = None) -> None:
+    def __init__(self, toolcrib: TaskRunner, allowed: AllowedTools | None) -> None:
         self._toolcrib = toolcrib
         self._allowed = allowed
-        self._limits = limits or ScriptLimits()
 
     def can_run(self, tool: Tool) -> bool:
         """Return whether a call is a script, or a runner runs it."""
@@ -70,8 +69,9 @@ class ScriptRunner:
     async def _run_script(self, task: ToolTask) -> CallReply:
         sandbox = CodeSandbox()
         try:
-            script = ScriptRun(_SessionScriptHost(self._toolcrib, self._allowed), self._limits.calls)
-            outcome = await sandbox.run(task.arguments["code"], script, self._limits)
+            limits = ScriptLimits()
+            script = ScriptRun(_SessionScriptHost(self._toolcrib, self._allowed), limits.calls)
+            outcome = await sandbox.run(task.arguments["code"], script, limits)
         except ScriptFailed as error:
             return task.build_reply(prompts.SCRIPT_FAILED.format(reason=error), is_error=True)
         finally:
@@ -90,7 +90,6 @@ class _SessionScriptHost:
         self._paths = build_paths(self._tools)
 
     def find_tool(self, server: str, name: str) -> Tool:
-        """Return the tool with these identifiers."""
         tool = self._paths.get((server, name))
         if tool is None:
             raise CallRefused(f"{prompts.UNKNOWN_TOOL.format(name=f'tools.{server}.{name}')} {prompts.SEARCH_IN_CODE}")
@@ -104,7 +103,6 @@ class _SessionScriptHost:
         return tool
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return valid arguments."""
         if problems := find_problems(tool.input_schema, arguments):
             raise InvalidArguments("\n".join([prompts.INVALID_ARGUMENTS.format(name=tool.id), *problems]))
         return arguments
@@ -114,7 +112,6 @@ class _SessionScriptHost:
         return False
 
     async def call(self, call: ScriptCall) -> Any:
-        """Run a call and return its value."""
         if not self._toolcrib.can_run(call.tool):
             raise CallRefused(f"{call.tool.id} has no function here, so a script cannot call it")
         reply = await self._toolcrib.run_async(
@@ -125,7 +122,6 @@ class _SessionScriptHost:
         return parse_text_result(reply.text)
 
     async def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        """Return tools for a query, each with its stub."""
         found = self._toolcrib.engine.search(query, limit=min(max(limit, 1), MAX_LIMIT), allowed=self._allowed)
         return [
             {"name": hit.tool.id, "call": render_stub(hit.tool), "description": hit.tool.description} for hit in found

@@ -53,13 +53,11 @@ def find_config_path(
     return next((path for path in candidates if path.is_file()), None)
 
 
-def require_config_path(
-    config: str | PathLike[str] | None = None, environment: Mapping[str, str] | None = None
-) -> Path:
+def require_config_path(config: str | PathLike[str] | None = None) -> Path:
     """Return the path of the configuration file, or raise `InvalidConfig`."""
-    path = find_config_path(config, environment)
+    path = find_config_path(config)
     if path is None:
-        candidates = " or ".join(map(str, list_config_paths(config, environment)))
+        candidates = " or ".join(map(str, list_config_paths(config)))
         raise InvalidConfig(f"no configuration found at {candidates}; run: toolcrib import")
     return path
 

@@ -64,9 +64,9 @@ class ParameterText(NamedTuple):
     schema: _Schema
 
 
-def list_parameters(schema: _Schema, limit: int = MAX_PARAMETERS) -> tuple[Parameter, ...]:
+def list_parameters(schema: _Schema) -> tuple[Parameter, ...]:
     """Return the first parameters of a schema in order, including nested ones."""
-    reader = _SchemaReader(schema, limit)
+    reader = _SchemaReader(schema, MAX_PARAMETERS)
     return tuple(
         Parameter(one.name, path, reader.type_name(one.schema, 0), one.description, one.choices, one.is_required)
         for path, one in reader.read_parameters().items()

@@ -21,7 +21,8 @@ def read_example_requests(path: str | PathLike[str]) -> dict[str, tuple[str, ...
     for start, value in source.iter_values():
         requests = value.get("requests") if isinstance(value, dict) else None
         fingerprint = value.get("fingerprint") if isinstance(value, dict) else None
-        if not isinstance(fingerprint, str) or not _are_texts(requests):
+        are_texts = isinstance(requests, list) and all(isinstance(text, str) for text in requests)
+        if not isinstance(fingerprint, str) or not are_texts:
             raise source.error_at("a line needs a `fingerprint` and a list of `requests`; write the file again", start)
         found[fingerprint] = tuple(requests or ())[:MAX_EXAMPLES]
     return found
@@ -47,7 +48,3 @@ def add_example_requests(catalog: Catalog, requests: Mapping[str, Sequence[str]]
         tool.with_example_requests(texts) for tool in catalog if (texts := requests.get(tool.definition_fingerprint))
     ]
     return catalog.with_tools(changed) if changed else catalog
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value)

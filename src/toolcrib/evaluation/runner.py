@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from toolcrib.core.catalog import Catalog
 from toolcrib.errors import InvalidQuery, SearchTimeout
 from toolcrib.evaluation.eval_set import EvalQuery
 from toolcrib.search.dense.embedder import Embedder
@@ -133,13 +132,8 @@ class EvalResult:
     error: str = ""
 
 
-def build_engine(catalog: Catalog) -> SearchEngine:
-    """Return an engine that treats malformed lexical queries as plain words."""
-    return SearchEngine(catalog, build_rankers())
-
-
 def build_rankers(embedder: Embedder | None = None) -> Mapping[str, Ranker]:
-    """Return the rankers of `build_engine`, with another embedder than the default one."""
+    """Return rankers that treat malformed lexical queries as plain words, with the default embedder or another."""
     rankers = {**RANKERS, "lexical": LexicalRanker(syntax="lenient")}
     if embedder is not None:
         rankers |= {"hybrid": build_hybrid_ranker(embedder), "dense": DenseRanker(embedder)}

@@ -92,7 +92,7 @@ class LoginApi:
         async def forget_session() -> None:
             self._sessions.forget_session(session)
 
-        # Afterwards, because the middleware cuts off responses of an ended session.
+        # Runs after the response, because the middleware cuts off responses of an ended session.
         response = JSONResponse({"loggedIn": False}, background=BackgroundTask(forget_session))
         response.delete_cookie(COOKIE_NAME, httponly=True, samesite="strict")
         return response

@@ -283,10 +283,6 @@ def _wrong_type_error(key: str, expected: str, value: object) -> InvalidConfig:
     return InvalidConfig(WRONG_TYPE.format(key=key, expected=expected, value=value))
 
 
-def _is_flag(value: object) -> bool:
-    return isinstance(value, bool)
-
-
 def _is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
@@ -300,9 +296,9 @@ def _are_texts(value: object) -> bool:
 
 
 _KEYS: Final[Mapping[str, tuple[str, str, Callable[[object], bool]]]] = {
-    "enabled": ("enabled", "true or false", _is_flag),
+    "enabled": ("enabled", "true or false", lambda value: isinstance(value, bool)),
     "maxToolsLimit": ("max_tools", "a whole number from 0", _is_count),
     "searchThreshold": ("threshold", "a number", _is_number),
     "toolSelectionOrder": ("selection_order", "a list of texts", _are_texts),
-    "debug": ("debug", "true or false", _is_flag),
+    "debug": ("debug", "true or false", lambda value: isinstance(value, bool)),
 }

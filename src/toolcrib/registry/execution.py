@@ -134,17 +134,14 @@ def parse_version(version: str) -> VersionKey:
             f"version {version[:40]!r} is not valid; use 1 to {_MAX_VERSION_CHARS} characters without "
             f"{VERSION_SEPARATOR}, such as 1.4 or 2.0-beta"
         )
-    parts = [_parse_version_part(part) for part in _VERSION_PART_PATTERN.findall(version.casefold().removeprefix("v"))]
+    texts = _VERSION_PART_PATTERN.findall(version.casefold().removeprefix("v"))
+    parts = [(_NUMBER, int(text), "") if text.isdecimal() else (_TEXT, 0, text) for text in texts]
     release = list(takewhile(lambda part: part[0] == _NUMBER, parts))
     rest = parts[len(release) :]
     while len(release) > 1 and release[-1] == _ZERO:
         release.pop()
     # The end sorts after text and before numbers, so 2.0-beta < 2.0 < 2.0.1.
     return (*release, *rest, (_END, 0, ""))
-
-
-def _parse_version_part(part: str) -> VersionPart:
-    return (_NUMBER, int(part), "") if part.isdecimal() else (_TEXT, 0, part)
 
 
 def split_reference(reference: str) -> tuple[str, str]:

@@ -245,7 +245,6 @@ class RegexRanker:
     clock: Callable[[], float] = time.thread_time
 
     def fit(self, catalog: Catalog) -> RegexIndex:
-        """Fit to a catalog."""
         return RegexIndex(self, EMPTY_CATALOG, {}).with_catalog(catalog)
 
 

@@ -69,7 +69,7 @@ def add_usage(connection: SqlConnection, rows: Iterable[LlmUsage]) -> None:
         connection.execute(_PRUNE, (MAX_USAGE_ROWS,))
 
 
-def read_usage(connection: SqlConnection, since_day: str) -> list[LlmUsage]:
+def read_usage(connection: SqlConnection, since_day: str = "") -> list[LlmUsage]:
     """Return the rows from a day on, sorted by day, key and model."""
     query = f"SELECT {_FIELDS} FROM llm_usage WHERE day >= ? ORDER BY day, key, model"
     return [LlmUsage(*row) for row in connection.execute(query, (since_day,))]

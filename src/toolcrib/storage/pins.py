@@ -39,7 +39,7 @@ def read_pins(connection: SqlConnection, server: str) -> dict[str, Pin]:
     return {row[0]: _pin_from_row(row) for row in connection.execute(query, (server,))}
 
 
-def read_states(connection: SqlConnection, server: str | None) -> dict[str, dict[str, PinSummary]]:
+def read_states(connection: SqlConnection, server: str | None = None) -> dict[str, dict[str, PinSummary]]:
     """Return the pins of all servers or of one without their definitions, which take long to read."""
     clause, values = ("", ()) if server is None else ("WHERE server = ?", (server,))
     query = f"SELECT server, tool, fingerprint, state, first_seen FROM pins {clause}"

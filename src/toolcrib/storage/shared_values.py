@@ -56,7 +56,7 @@ def read_values(connection: SqlConnection, kind: ValueKind, keys: Iterable[str],
     return {key: row[0] for key, row in found.items() if row is not None}
 
 
-def read_kind(connection: SqlConnection, kind: ValueKind, now: float, limit: int) -> dict[str, str]:
+def read_kind(connection: SqlConnection, kind: ValueKind, now: float, limit: int = MAX_SHARED_VALUES) -> dict[str, str]:
     """Return the values of a kind that have not expired, at most those that expire last."""
     query = "SELECT key, body FROM shared_values WHERE kind = ? AND expires_at > ? ORDER BY expires_at DESC LIMIT ?"
     return {row[0]: row[1] for row in connection.execute(query, (kind, now, limit))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from toolcrib.storage.sql_database import SqlConnection
@@ -23,7 +23,9 @@ _PRUNE: Final = (
 def read_vectors(connection: SqlConnection, keys: Sequence[bytes]) -> dict[bytes, bytes]:
     """Return the vectors that are stored for some keys."""
     vectors: dict[bytes, bytes] = {}
-    for batch in _iter_batches(keys):
+    # Most batches are full, so PostgreSQL prepares few statements.
+    for start in range(0, len(keys), _MAX_KEYS_PER_STATEMENT):
+        batch = keys[start : start + _MAX_KEYS_PER_STATEMENT]
         marks = ", ".join("?" * len(batch))
         rows = connection.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", tuple(batch))
         vectors.update((bytes(key), bytes(vector)) for key, vector in rows)
@@ -38,8 +40,3 @@ def write_vectors(connection: SqlConnection, vectors: Mapping[bytes, bytes], now
 def prune_vectors(connection: SqlConnection) -> None:
     """Delete the oldest vectors over the limit."""
     connection.execute(_PRUNE, (MAX_SHARED_VECTORS,))
-
-
-def _iter_batches(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    # Most batches are full, so PostgreSQL prepares few statements.
-    return (keys[start : start + _MAX_KEYS_PER_STATEMENT] for start in range(0, len(keys), _MAX_KEYS_PER_STATEMENT))

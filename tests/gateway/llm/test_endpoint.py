@@ -25,7 +25,7 @@ from tests.gateway.llm.serving_openai import chat_functions
 from tests.gateway.llm.test_openai_faults import CHAT_SEARCH, RESPONSE_SEARCH, encode_events
 from tests.gateway.serving import wait_until
 from tests.support.gateway_process import run_process, wait_for, write_config
-from tests.support.ports import find_free_port
+from tests.support.ports import find_free_port, is_listening
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.gateway.llm import endpoint
 from toolcrib.gateway.llm.gateway import LlmGateway
@@ -91,12 +91,6 @@ def test_nothing_is_left_of_stalled_streams_that_are_closed_together(tools: list
         clients.close()
         wait_until(lambda: count_open() == before)
         is_closed.set()
-
-
-def is_listening(port: int) -> bool:
-    """Return whether a server accepts connections."""
-    with socket.socket() as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 def read_resident_kilobytes(pid: int) -> int:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.search.lexical.scores import find_scores
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.errors import QueryTooLong
@@ -20,12 +21,6 @@ HARBOUR = Catalog(
         Tool("hoist_sail", "Pull up a sail"),
     ]
 )
-
-
-def find_scores(index: fuzzy.FuzzyIndex, query: str) -> dict[str, float]:
-    ranking = index.rank(ParsedQuery(query))
-    tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
-    return {tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool}
 
 
 def test_score_is_similarity_plus_a_bonus_per_word() -> None:

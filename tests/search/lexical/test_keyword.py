@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.search.lexical.scores import find_scores
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import keyword
@@ -13,12 +14,6 @@ from toolcrib.search.query.parser import ParsedQuery
 BAKERY = Catalog(
     [Tool("bake_bread", "Put dough into the oven"), Tool("knead", "Work the dough for bread"), Tool("Bake", "Anything")]
 )
-
-
-def find_scores(index: keyword.KeywordIndex, query: str) -> dict[str, float]:
-    ranking = index.rank(ParsedQuery(query))
-    tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
-    return {tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool}
 
 
 def score(query: str, name: str, description: str = "") -> int:

@@ -4,10 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.search.lexical.scores import find_scores
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
 from toolcrib.search.lexical import prefix
-from toolcrib.search.lexical.prefix import PrefixIndex, PrefixRanker
+from toolcrib.search.lexical.prefix import PrefixRanker
 from toolcrib.search.query.parser import ParsedQuery
 
 LIBRARY = Catalog(
@@ -17,12 +18,6 @@ LIBRARY = Catalog(
         Tool("Fine", "Ask for money"),
     ]
 )
-
-
-def find_scores(index: PrefixIndex, query: str) -> dict[str, float]:
-    ranking = index.rank(ParsedQuery(query))
-    tools = [index.catalog.tool_at(slot) for slot in ranking.slots.tolist()]
-    return {tool.name: score for tool, score in zip(tools, ranking.scores.tolist(), strict=True) if tool}
 
 
 def test_words_are_distinct_and_keep_their_underscores() -> None:

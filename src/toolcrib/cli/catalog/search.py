@@ -241,12 +241,10 @@ class _SearchCommand(click.Command):
             ) from error
 
 
-def _join_words(context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> str:
-    return " ".join(words)
-
-
 @click.command("search", cls=_SearchCommand)
-@click.argument("query", nargs=-1, required=True, metavar="QUERY...", callback=_join_words)
+@click.argument(
+    "query", nargs=-1, required=True, metavar="QUERY...", callback=lambda context, parameter, words: " ".join(words)
+)
 @catalog_option
 @click.option(
     "--limit", default=5, type=click.IntRange(1, MAX_LIMIT), metavar="N", help="Maximum number of tools.  [default: 5]"

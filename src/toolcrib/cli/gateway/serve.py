@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # After this time without an acknowledgement, the kernel closes a connection.
 UNACKNOWLEDGED_SECONDS: Final = 180
-# The environment variables with which SDKs are pointed to each API.
+# The environment variables with the base URL of each API, which its SDKs read.
 _ANTHROPIC_VARIABLE: Final = "ANTHROPIC_BASE_URL={}"
 _OPENAI_VARIABLE: Final = "OPENAI_BASE_URL={}/v1"
 _GOOGLE_VARIABLE: Final = "GOOGLE_GEMINI_BASE_URL={}"

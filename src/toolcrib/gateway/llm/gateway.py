@@ -83,7 +83,9 @@ class LlmGateway:
         meter: UsageMeter | None = None,
     ) -> None:
         """Create a gateway. A function in place of the settings is called for every request."""
-        self._get_settings = partial(_return, settings) if isinstance(settings, LlmGatewayConfig) else settings
+        self._get_settings: Callable[[], LlmGatewayConfig] = (
+            (lambda: settings) if isinstance(settings, LlmGatewayConfig) else settings
+        )
         self.max_body_bytes = max_body_bytes
         self.upstreams = LlmUpstreams(self._get_settings)
         self.memory = ConversationMemory(self.settings.max_conversations * TURNS_PER_CONVERSATION)
@@ -454,10 +456,6 @@ async def _forward_response(
 
 def _join_names(upstreams: Sequence[LlmUpstreamConfig]) -> str:
     return ", ".join(upstream.name for upstream in upstreams)
-
-
-def _return(settings: LlmGatewayConfig) -> LlmGatewayConfig:
-    return settings
 
 
 def _load(index: Index) -> Index:

@@ -21,6 +21,7 @@ from toolcrib.gateway.llm.json_body import parse_upstream_body, serialize_json
 from toolcrib.gateway.llm.request import LlmRequest
 from toolcrib.gateway.llm.sse import SseParser, format_event
 from toolcrib.gateway.llm.tools.tool_index import ToolIndex
+from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 from toolcrib.gateway.llm.tracing import RequestMeasurement
 from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.usage import parse_usage
@@ -37,6 +38,7 @@ class RequestRewriter(ABC):
 
     # What the gateway does for this request.
     treatment: Treatment
+    _selection: ToolSelection
 
     def __init__(self, body: Body, index: ToolIndex, max_rounds: int) -> None:
         self.index = index
@@ -47,9 +49,9 @@ class RequestRewriter(ABC):
         self._usage: Any = None
 
     @property
-    @abstractmethod
     def revealed_ids(self) -> list[str]:
         """The ids of the deferred tools that the model is sent."""
+        return self._selection.revealed_ids
 
     @property
     def usage(self) -> Any:

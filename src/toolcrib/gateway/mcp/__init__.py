@@ -1,1 +1,1 @@
-"""The MCP gateway: many MCP servers behind one counter."""
+"""The MCP gateway: many MCP servers behind one endpoint."""

@@ -30,44 +30,23 @@ _log = logging.getLogger(__name__)
 _SPAWN_WAIT_SECONDS: Final = 1.0
 
 
-class PipeReader:
-    """Yields the lines of standard input until it is closed."""
-
-    def __init__(self, stream: asyncio.StreamReader) -> None:
-        self._stream = stream
-
-    def __aiter__(self) -> PipeReader:
-        return self
-
-    async def __anext__(self) -> str:
-        try:
-            line = await self._stream.readline()
-        except ValueError:
-            # The rest of the stream cannot be parsed, so the connection ends.
-            _log.error(_TOO_LONG, MAX_LINE_BYTES >> 20)
-            line = b""
-        if not line:
-            raise StopAsyncIteration
-        return decode_repaired(line)
+async def read_pipe(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    """Yield the lines of standard input until it is closed."""
+    try:
+        while line := await stream.readline():
+            yield decode_repaired(line)
+    except ValueError:
+        # The rest of the stream cannot be parsed, so the connection ends.
+        _log.error(_TOO_LONG, MAX_LINE_BYTES >> 20)
 
 
-class FileReader:
-    """Yields the lines of standard input where it is not a pipe of the event loop, read in a thread."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def __aiter__(self) -> FileReader:
-        return self
-
-    async def __anext__(self) -> str:
-        line = await anyio.to_thread.run_sync(self._file.readline, MAX_LINE_BYTES + 1, abandon_on_cancel=True)
+async def read_file(file: BinaryIO) -> AsyncIterator[str]:
+    """Yield the lines of standard input where it is not a pipe of the event loop, read in a thread."""
+    while line := await anyio.to_thread.run_sync(file.readline, MAX_LINE_BYTES + 1, abandon_on_cancel=True):
         if len(line) > MAX_LINE_BYTES:
             _log.error(_TOO_LONG, MAX_LINE_BYTES >> 20)
-            line = b""
-        if not line:
-            raise StopAsyncIteration
-        return decode_repaired(line)
+            return
+        yield decode_repaired(line)
 
 
 class PipeWriter:
@@ -89,7 +68,7 @@ class PipeWriter:
 
 
 @asynccontextmanager
-async def open_standard_pipes() -> AsyncIterator[tuple[PipeReader, PipeWriter] | None]:
+async def open_standard_pipes() -> AsyncIterator[tuple[AsyncIterator[str], PipeWriter] | None]:
     """Yield a reader and a writer, or None if standard input or output is not a pipe."""
     if sys.platform == "win32" or not (_is_pipe(_STDIN) and _is_pipe(_STDOUT)):
         yield None
@@ -106,7 +85,7 @@ async def open_standard_pipes() -> AsyncIterator[tuple[PipeReader, PipeWriter] |
         # With a limit of 0, `drain` returns only when everything is written, so nothing is lost at exit.
         writing.set_write_buffer_limits(0)
         try:
-            yield PipeReader(lines), PipeWriter(asyncio.StreamWriter(writing, flow_control, None, loop))
+            yield read_pipe(lines), PipeWriter(asyncio.StreamWriter(writing, flow_control, None, loop))
         finally:
             reading.close()
             writing.close()
@@ -168,7 +147,7 @@ async def serve_stdio(hub: Hub, profile: str | None) -> None:
 async def _open_streams() -> AsyncIterator[tuple[Any, Any]]:
     async with open_standard_pipes() as pipes:
         # The SDK uses only the iteration, `write` and `flush` of a file.
-        stdin, stdout = cast(tuple[Any, Any], pipes or (FileReader(sys.stdin.buffer), None))
+        stdin, stdout = cast(tuple[Any, Any], pipes or (read_file(sys.stdin.buffer), None))
         async with stdio_server(stdin, stdout) as streams:
             yield streams
 

@@ -65,7 +65,6 @@ class DenseRanker:
     store: ArrayStore | None = field(default=None, compare=False)
 
     def fit(self, catalog: Catalog) -> DenseIndex:
-        """Return an index of a catalog."""
         return DenseIndex(self, Catalog(), _ToolVectors()).with_catalog(catalog)
 
 

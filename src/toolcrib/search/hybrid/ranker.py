@@ -56,7 +56,6 @@ class HybridRanker:
         return self.lexical.syntax
 
     def fit(self, catalog: Catalog) -> HybridIndex:
-        """Return an index of a catalog."""
         return HybridIndex(self, catalog, self.lexical.fit(catalog), self.dense.fit(catalog))
 
 

@@ -18,7 +18,7 @@ from toolcrib.core.tool import Tool
 from toolcrib.search.lexical.fields import MAX_FIELD_CHARS, MAX_FIELD_TERMS, FieldConfig
 from toolcrib.search.lexical.vocabulary import Vocabulary
 
-# How many tools are analyzed at a time: more take memory, fewer take time.
+# How many tools are analyzed at a time. A larger batch needs more memory, a smaller one more time.
 BATCH_TOOLS: Final = 1_000
 # Separates terms that are not adjacent in the text.
 GAP_TOKEN: Final = -1
@@ -55,7 +55,7 @@ class ToolAnalyzer:
         self._is_identifier = np.array([field.is_identifier for field in field_config.fields], np.bool_)
 
     def analyze_batches(self, tools: Iterable[Tool | None]) -> Iterator[AnalyzedTools]:
-        """Yield the terms of many tools in batches, at least one. None has no terms."""
+        """Yield the terms of many tools in batches; one batch if there are no tools. None in place of a tool has no terms."""
         remaining = iter(tools)
         yield self.analyze(list(islice(remaining, BATCH_TOOLS)))
         while batch := list(islice(remaining, BATCH_TOOLS)):

@@ -43,7 +43,6 @@ class FuzzyRanker:
     token_bonus: float = TOKEN_BONUS
 
     def fit(self, catalog: Catalog) -> FuzzyIndex:
-        """Return an index of a catalog."""
         return FuzzyIndex(catalog, analyze_slots(catalog, _text, {}), self.token_bonus)
 
 
@@ -82,7 +81,7 @@ class FuzzyIndex:
         return (*by_word, MatchReason(text, "spelling", max(0.0, 1 - share * len(words))))
 
     def with_catalog(self, catalog: Catalog) -> FuzzyIndex:
-        """Return an index of a haystacks catalog, built from this one."""
+        """Return an index of a later catalog, built from this one."""
         haystacks = analyze_slots(catalog, _text, self.haystacks, since=self.catalog)
         return FuzzyIndex(catalog, haystacks, self.token_bonus)
 

@@ -60,7 +60,6 @@ class KeywordRanker:
     syntax: Syntax = field(default="words", init=False, repr=False)
 
     def fit(self, catalog: Catalog) -> KeywordIndex:
-        """Return an index of a catalog."""
         return KeywordIndex(catalog, analyze_slots(catalog, _tool_texts, {}))
 
 

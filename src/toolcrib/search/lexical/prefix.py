@@ -56,7 +56,6 @@ class PrefixRanker:
     syntax: Syntax = field(default="words", init=False, repr=False)
 
     def fit(self, catalog: Catalog) -> PrefixIndex:
-        """Return an index of a catalog."""
         return PrefixIndex(EMPTY_CATALOG, {}).with_catalog(catalog)
 
 

@@ -79,7 +79,6 @@ class LexicalRanker:
     store: ArrayStore | None = dataclasses.field(default=None, compare=False)
 
     def fit(self, catalog: Catalog) -> LexicalIndex:
-        """Return an index of a catalog."""
         store = self.store if len(catalog) >= MIN_STORED_TOOLS else None
         if store is None:
             return self._build(catalog)

@@ -163,7 +163,7 @@ class SqliteDatabase:
         self._in_use_elsewhere = False
         self._closed = False
         try:
-            self._run(lambda connection: None)
+            self.run(lambda connection: None)
         except BaseException:
             self._close_connection()
             if self._file_lock is not None:
@@ -189,7 +189,7 @@ class SqliteDatabase:
             with transaction(connection):
                 return write(connection)
 
-        result = self._run(write_in_transaction)
+        result = self.run(write_in_transaction)
         if notify:
             for on_message in self._listeners:
                 on_message(notify)
@@ -199,11 +199,7 @@ class SqliteDatabase:
         """Call a function with every message of this process."""
         self._listeners.append(on_message)
 
-    def run(self, read: SqlFunction[T], /) -> T:
-        """Run a function with the connection."""
-        return self._run(read)
-
-    def _run(self, function: Callable[[sqlite3.Connection], T]) -> T:
+    def run(self, function: Callable[[sqlite3.Connection], T], /) -> T:
         """Run a function with the connection; replace a damaged file and run it again."""
         with self._lock:
             if self._closed:

@@ -7,15 +7,15 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import hypercorn.asyncio
 import hypercorn.config
 import pytest
 
-from tests.gateway.llm.certificates import Certificate, create_certificate
+from tests.gateway.llm.certificates import Certificate
 from tests.gateway.llm.wire_server import UpstreamUnderTest, open_upstream, wait_until
+from tests.support.ports import is_listening
 from toolcrib.errors import RequestFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
@@ -80,24 +80,12 @@ async def http2_upstream(
     shutdown = asyncio.Event()
     server = asyncio.ensure_future(hypercorn.asyncio.serve(app, config, shutdown_trigger=shutdown.wait))
     try:
-        await wait_until(lambda: _is_listening(port))
+        await wait_until(lambda: is_listening(port))
         async with open_upstream(app.url, **settings) as upstream:
             yield app, upstream
     finally:
         shutdown.set()
         await server
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-@pytest.fixture
-def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
-    certificate = create_certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
-    return certificate
 
 
 def test_every_way_to_end_a_request_early_resets_its_stream_only(certificate: Certificate) -> None:

@@ -23,17 +23,10 @@ from tests.gateway.llm.wire_server import (
     wait_until,
     wire_server,
 )
+from tests.support.ports import is_listening
 from toolcrib.errors import RequestFailed
 
 HELLO = response_with_length(b"hello")
-
-
-@pytest.fixture
-def certificate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Certificate:
-    """A certificate that the user trusts through SSL_CERT_FILE."""
-    certificate = create_certificate(tmp_path)
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificate.file))
-    return certificate
 
 
 @loops
@@ -116,16 +109,11 @@ async def http2_server(certificate: Certificate, requests: list[str]) -> AsyncIt
     shutdown = asyncio.Event()
     server = asyncio.ensure_future(hypercorn.asyncio.serve(app, config, shutdown_trigger=shutdown.wait))
     try:
-        await wait_until(lambda: _is_listening(port))
+        await wait_until(lambda: is_listening(port))
         yield f"https://127.0.0.1:{port}"
     finally:
         shutdown.set()
         await server
-
-
-def _is_listening(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")

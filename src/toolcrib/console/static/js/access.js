@@ -3,7 +3,7 @@
 import { get, post, put, remove, runAction, toast } from "./api.js";
 import { codeBlock } from "./copy.js";
 import { confirm, openDialog } from "./dialog.js";
-import { fill, find, formatCompact, formatNumber, h, plural, state, timeAgo } from "./dom.js";
+import { fill, find, formatCompact, formatNumber, h, plural, startPage, state, timeAgo } from "./dom.js";
 
 let keys = [];
 let profiles = [];
@@ -248,14 +248,4 @@ async function load() {
   );
 }
 
-async function start() {
-  const content = find("[data-content]");
-  fill(content, state("loading", "Loading"));
-  try {
-    await load();
-  } catch (error) {
-    fill(content, state("error", "Keys and access profiles could not be loaded", error.message, h("button.button", { type: "button", onclick: start }, "Try again")));
-  }
-}
-
-start();
+startPage(load, "Keys and access profiles could not be loaded");

@@ -1,7 +1,7 @@
 // Activity: every search and call as it happens, with filters.
 
 import { get, runAction } from "./api.js";
-import { debounce, fill, find, formatNumber, formatSeconds, h, state } from "./dom.js";
+import { debounce, fill, find, formatNumber, formatSeconds, h, startPage, state } from "./dom.js";
 import { listen } from "./events.js";
 import { ACTIONS, OUTCOMES, actionBadge, formatBytes, formatClock, openRow, outcomeBadge, what, who } from "./rows.js";
 
@@ -160,30 +160,24 @@ function changeFilter(name, value) {
   runAction(null, load);
 }
 
-async function start() {
-  const content = find("[data-content]");
-  fill(content, state("loading", "Loading"));
-  try {
-    const { servers } = await get("/api/servers");
-    find("[data-actions]").replaceChildren(live);
-    await load();
-    fill(
-      content,
-      h(
-        "div.filters",
-        { role: "search", "aria-label": "Filters" },
-        select("action", "All actions", ACTIONS),
-        select("outcome", "All outcomes", OUTCOMES),
-        select("server", "All servers", servers.map((server) => server.name)),
-        input("client", "Client"),
-        input("tool", "Tool"),
-      ),
-      h("div.card.flush", table, empty),
-      h("div.row", older),
-    );
-  } catch (error) {
-    fill(content, state("error", "The activity could not be loaded", error.message, h("button.button", { type: "button", onclick: start }, "Try again")));
-  }
+async function showPage() {
+  const { servers } = await get("/api/servers");
+  find("[data-actions]").replaceChildren(live);
+  await load();
+  fill(
+    find("[data-content]"),
+    h(
+      "div.filters",
+      { role: "search", "aria-label": "Filters" },
+      select("action", "All actions", ACTIONS),
+      select("outcome", "All outcomes", OUTCOMES),
+      select("server", "All servers", servers.map((server) => server.name)),
+      input("client", "Client"),
+      input("tool", "Tool"),
+    ),
+    h("div.card.flush", table, empty),
+    h("div.row", older),
+  );
 }
 
-start();
+startPage(showPage, "The activity could not be loaded");

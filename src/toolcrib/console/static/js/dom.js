@@ -114,6 +114,18 @@ export function timeAgo(epochSeconds) {
   return h("time", { datetime: date.toISOString(), title: date.toLocaleString("en") }, text);
 }
 
+/** Load a page: show that it loads, and if that fails, the problem with a button that tries again. */
+export async function startPage(load, problem) {
+  const content = find("[data-content]");
+  fill(content, state("loading", "Loading"));
+  try {
+    await load();
+  } catch (error) {
+    const retry = h("button.button", { type: "button", onclick: () => startPage(load, problem) }, "Try again");
+    fill(content, state("error", problem, error.message, retry));
+  }
+}
+
 /** Return a function that runs another one after a pause in its calls. */
 export function debounce(run, milliseconds) {
   let timer = 0;

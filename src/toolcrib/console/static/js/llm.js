@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { createChart } from "./chart.js";
 import { codeBlock } from "./copy.js";
 import { openDialog } from "./dialog.js";
-import { fill, find, formatCompact, formatNumber, formatPercent, formatSeconds, h, plural, state, timeAgo } from "./dom.js";
+import { fill, find, formatCompact, formatNumber, formatPercent, formatSeconds, h, plural, startPage, state, timeAgo } from "./dom.js";
 import { poll } from "./events.js";
 import { formatClock, outcomeBadge } from "./rows.js";
 
@@ -160,15 +160,7 @@ async function load() {
   draw(llm, conversations);
 }
 
-async function start() {
-  const content = find("[data-content]");
-  fill(content, state("loading", "Loading"));
-  try {
-    await load();
-    poll(load, REFRESH_MS);
-  } catch (error) {
-    fill(content, state("error", "The LLM traffic could not be loaded", error.message, h("button.button", { type: "button", onclick: start }, "Try again")));
-  }
-}
-
-start();
+startPage(async () => {
+  await load();
+  poll(load, REFRESH_MS);
+}, "The LLM traffic could not be loaded");

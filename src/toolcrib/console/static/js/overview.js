@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { createChart } from "./chart.js";
 import { codeBlock } from "./copy.js";
 import { openDialog } from "./dialog.js";
-import { fill, find, formatCompact, formatNumber, formatPercent, formatSeconds, h, plural, state } from "./dom.js";
+import { fill, find, formatCompact, formatNumber, formatPercent, formatSeconds, h, plural, startPage, state } from "./dom.js";
 import { listen, poll } from "./events.js";
 import { clientSetup } from "./setup.js";
 
@@ -290,17 +290,9 @@ async function showSetup() {
   openDialog("Connect a client", () => content);
 }
 
-async function start() {
-  const content = find("[data-content]");
-  fill(content, state("loading", "Loading"));
-  find("[data-connect]")?.addEventListener("click", showSetup);
-  try {
-    await load();
-  } catch (error) {
-    fill(content, state("error", "The overview could not be loaded", error.message, h("button.button", { type: "button", onclick: start }, "Try again")));
-    return;
-  }
-  fill(content, parts.notices, parts.start, parts.figures, parts.attention, hasFullAccess ? chartCard() : null, h("div.grid.halves", hasFullAccess ? parts.savings : null, parts.servers));
+async function showPage() {
+  await load();
+  fill(find("[data-content]"), parts.notices, parts.start, parts.figures, parts.attention, hasFullAccess ? chartCard() : null, h("div.grid.halves", hasFullAccess ? parts.savings : null, parts.servers));
   poll(load, REFRESH_MS);
   if (!hasFullAccess) return;
   let timer = 0;
@@ -314,4 +306,5 @@ async function start() {
   });
 }
 
-start();
+find("[data-connect]")?.addEventListener("click", showSetup);
+startPage(showPage, "The overview could not be loaded");

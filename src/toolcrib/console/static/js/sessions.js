@@ -1,7 +1,7 @@
 // Sessions: clients that are connected, what each was shown, and why.
 
 import { get } from "./api.js";
-import { fill, find, formatCompact, formatNumber, formatPercent, h, plural, state, timeAgo } from "./dom.js";
+import { fill, find, formatCompact, formatNumber, formatPercent, h, plural, startPage, state, timeAgo } from "./dom.js";
 import { poll } from "./events.js";
 
 const REFRESH_MS = 3_000;
@@ -65,15 +65,7 @@ async function load() {
   );
 }
 
-async function start() {
-  const content = find("[data-content]");
-  fill(content, state("loading", "Loading"));
-  try {
-    await load();
-    poll(load, REFRESH_MS);
-  } catch (error) {
-    fill(content, state("error", "The sessions could not be loaded", error.message, h("button.button", { type: "button", onclick: start }, "Try again")));
-  }
-}
-
-start();
+startPage(async () => {
+  await load();
+  poll(load, REFRESH_MS);
+}, "The sessions could not be loaded");

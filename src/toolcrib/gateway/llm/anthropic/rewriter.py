@@ -186,10 +186,6 @@ class TransparentSearchRewriter(MessagesRewriter):
         own_entries[-1].update(_last_breakpoint(each.client_entry for each in index.deferred.values()))
         self._own_entries = own_entries
 
-    @property
-    def revealed_ids(self) -> list[str]:
-        return self._selection.revealed_ids
-
     def next_request(self) -> Body:
         # In dispatch style the list of tools never changes.
         may_search = self.index.is_dispatch or self.rounds < self._max_rounds

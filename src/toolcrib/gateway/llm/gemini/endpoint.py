@@ -84,7 +84,7 @@ def _select_events(exchange: HttpExchange, method: str) -> str:
 async def _count_tokens(gateway: LlmGateway, exchange: HttpExchange) -> None:
     """Count the tokens of the request that the model would be sent."""
     counted = await gateway.read_request(exchange, "gemini")
-    # Vertex has the fields of the request next to each other, the Gemini API in an object.
+    # Vertex AI has the fields of the counted request at the top level, the Gemini API in an object.
     inner = dict_or_empty(counted.body.get(_COUNTED_REQUEST))
     request = replace(counted, body=inner or counted.body)
     index = await _get_index(gateway, request)

@@ -56,10 +56,6 @@ class GeminiRewriter(RequestRewriter):
         self._hidden: list[Content] = []
         self._visible_parts: list[Content] = []
 
-    @property
-    def revealed_ids(self) -> list[str]:
-        return self._selection.revealed_ids
-
     def next_request(self) -> Content:
         may_search = self.index.is_dispatch or self.rounds < self._max_rounds
         own = tools_to_wire(self.index.own_tools) if may_search else []

@@ -65,10 +65,6 @@ class ChatRewriter(RequestRewriter):
         self._hidden: list[Message] = []
         self._texts: Message = {}
 
-    @property
-    def revealed_ids(self) -> list[str]:
-        return self._selection.revealed_ids
-
     def next_request(self) -> Message:
         # In dispatch style the list of tools never changes.
         may_search = self.index.is_dispatch or self.rounds < self._max_rounds

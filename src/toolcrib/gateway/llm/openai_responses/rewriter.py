@@ -110,10 +110,6 @@ class ResponsesRewriter(RequestRewriter):
         forced = dict_or_empty(body.get("tool_choice")).get("name")
         self._selection.reveal([str_or_empty(forced)])
 
-    @property
-    def revealed_ids(self) -> list[str]:
-        return self._selection.revealed_ids
-
     def next_request(self) -> Item:
         # In dispatch style the list of tools never changes.
         own = self.index.own_entries if self._may_search or self.index.is_dispatch else []

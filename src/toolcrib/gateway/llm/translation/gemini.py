@@ -44,9 +44,9 @@ _TRANSLATED_SETTINGS: Final = ("responseMimeType", "responseSchema", "responseJs
 _THINKING_FIELDS: Final = ("includeThoughts", "thinkingBudget", "thinkingLevel")
 _LEVELS: Final = {"MINIMAL": "low", "LOW": "low", "MEDIUM": "medium", "HIGH": "high", "XHIGH": "high"}
 _CHOICES: Final = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
-# Chat Completions has no filters that could be set, so only settings without a filter hold.
+# Chat Completions has no safety filters, so only thresholds that switch a filter off are accepted.
 _NO_FILTER: Final = (None, "BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED")
-# Fields next to the content of a part. Another model cannot read a signature.
+# Fields of a part beside its content. They are left out: another model cannot read a signature.
 _PART_DETAILS: Final = ("thought", "thoughtSignature", "partMetadata", "mediaResolution")
 _GOOGLE_FILES: Final = "https://generativelanguage.googleapis.com/"
 _FINISH_REASONS: Final = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}
@@ -181,7 +181,7 @@ def _translate_contents(fields: Mapping[str, Any]) -> list[Body]:
 
 
 def _add_reply(chat: ChatMessages, parts: Iterable[tuple[str, Body]], place: str) -> Iterable[tuple[str, str]]:
-    """Add a turn of the model, and yield its calls. A call without an id gets the id of its place."""
+    """Add a turn of the model, and yield its calls. A call without an id gets one made from its position."""
     for number, (kind, part) in enumerate(parts):
         if kind == "functionCall":
             call = dict_or_empty(part[kind])
@@ -230,7 +230,7 @@ def _translate_part(kind: str, part: Body, place: str) -> Body:
     media = name_fields(part[kind])
     type, url = str_or_empty(media.get("mimeType")), str_or_empty(media.get("fileUri"))
     if kind == "inlineData" and type.startswith("image/"):
-        # The SDK encodes with the alphabet for URLs.
+        # Google's SDK encodes images in URL-safe Base64.
         data = str_or_empty(media.get("data")).replace("-", "+").replace("_", "/")
         return image_part(f"data:{type};base64,{data}")
     if kind == "fileData" and type.startswith("image/") and url.startswith("http") and _GOOGLE_FILES not in url:

@@ -49,11 +49,9 @@ class TranslatedResponse(UpstreamResponse):
         self._is_done = False
 
     async def discard_rest(self) -> None:
-        """Skip a body that is about to end."""
         await self._response.discard_rest()
 
     async def close(self) -> None:
-        """Close the connection, unless the body was read to its end."""
         await self._response.close()
 
     async def read_raw_chunk(self) -> bytes:

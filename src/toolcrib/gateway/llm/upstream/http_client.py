@@ -185,7 +185,6 @@ class _AiohttpResponse(UpstreamResponse):
         task.add_done_callback(self._discard_tasks.discard)
 
     async def close(self) -> None:
-        """Close the connection, unless the body was read to its end."""
         if not self._is_discarded:
             self._response.close()
 
@@ -258,7 +257,6 @@ class _HttpxResponse(UpstreamResponse):
         await self.close()
 
     async def close(self) -> None:
-        """Close the stream, unless the body was read to its end."""
         if self._client is not None:
             self._client.open_requests -= 1
             self._client = None

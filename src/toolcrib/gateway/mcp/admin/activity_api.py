@@ -188,26 +188,8 @@ def _list_sessions(call: ApiCall) -> dict[str, Any]:
 
 
 def _describe_client(client: ClientActivity) -> dict[str, Any]:
-    return {
-        "client": client.client,
-        "version": client.version,
-        "key": client.key,
-        "profile": client.profile,
-        "protocol": client.protocol,
-        "session": client.session,
-        "first_seen": client.first_seen,
-        "last_seen": client.last_seen,
-        "calls": client.calls,
-        "searches": client.searches,
-        "errors": client.errors,
-        "lists": client.lists,
-        "mode": client.mode,
-        "mode_reason": client.mode_reason,
-        "tokens_full": client.tokens_full,
-        "tokens_sent": client.tokens_sent,
-        "shown_tools": len(client.shown),
-        "shown": [tool["name"] for tool in client.shown[:MAX_SHOWN_NAMES]],
-    }
+    names = [tool["name"] for tool in client.shown[:MAX_SHOWN_NAMES]]
+    return {**vars(client), "shown_tools": len(client.shown), "shown": names}
 
 
 def _get_time_series(call: ApiCall) -> dict[str, Any]:

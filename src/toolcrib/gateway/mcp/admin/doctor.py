@@ -18,7 +18,7 @@ from toolcrib.config.settings import GatewayConfig
 from toolcrib.core.token_count import count_tool_tokens
 from toolcrib.gateway.mcp.upstream.connection import is_inherited
 from toolcrib.gateway.mcp.upstream.login import fetch_ping_status
-from toolcrib.gateway.mcp.upstream.pool import OnServerStart, UpstreamPool
+from toolcrib.gateway.mcp.upstream.pool import OnServerStart, UpstreamPool, ignore_event
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.hub.directory import DirectoryEntry, ServerTools, format_tool_count
 from toolcrib.hub.hub import Hub
@@ -97,7 +97,7 @@ async def check_servers(
         hub.store.put_pins(server, server_pins)
     for name, body in (tokens or {}).items():
         hub.store.put_token(name, body)
-    pool = UpstreamPool(hub, _ignore_event, _ignore_event)
+    pool = UpstreamPool(hub, ignore_event, ignore_event)
     try:
         async with anyio.create_task_group() as tasks:
             await tasks.start(pool.run)
@@ -107,10 +107,6 @@ async def check_servers(
     finally:
         hub.close()
     return reports
-
-
-async def _ignore_event(*args: Any) -> None:
-    pass
 
 
 async def _build_reports(pool: UpstreamPool) -> list[ServerReport]:
@@ -135,8 +131,7 @@ def _build_report(
     protocol = upstream.connection.protocol if upstream.connection else ""
     findings = [
         *_find_unusable_tools(tools),
-        *_find_quarantined_tools(tools),
-        *_find_changed_tools(tools),
+        *_find_unapproved_tools(tools),
         *_find_suspicious_tools(tools),
         *_find_name_conflicts(tools, all_entries),
         *_find_large_definitions(tools, tokens),
@@ -161,20 +156,14 @@ def _find_unusable_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
         yield ConfigFinding("note", f"{tools.repaired_tools[0]}{others}", _REPORT_FIX, name)
 
 
-def _find_quarantined_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
-    if tools.quarantined:
-        names = list(tools.quarantined)
+def _find_unapproved_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
+    fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
+    if names := list(tools.quarantined):
         verb = "is" if len(names) == 1 else "are"
         problem = f"{_join_names(names)} {verb} quarantined until the definition is approved"
-        fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
         yield ConfigFinding("warning", problem, fix, tools.server.name)
-
-
-def _find_changed_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
-    changed = [entry.remote_name for entry in tools.entries if entry.is_changed]
-    if changed:
+    if changed := [entry.remote_name for entry in tools.entries if entry.is_changed]:
         problem = f"the definition of {_join_names(changed)} is not the approved one, and is used"
-        fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
         yield ConfigFinding("warning", problem, fix, tools.server.name)
 
 

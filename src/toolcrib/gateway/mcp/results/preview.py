@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -115,16 +115,19 @@ def _preview_rows(value: Any, budget: PreviewBudget) -> Iterator[str]:
         return " | ".join([str(number), *(_render_cell(row.get(column)) for column in columns)])
 
     heading = " | ".join(["#", *columns])
-    cost = estimate_tokens(heading) + 20
-    budget.tokens -= cost
-    head = budget.take_lines(map(render, range(len(rows))), 0.8)
-    last = budget.take_lines([render(len(rows) - 1)] if len(head) < len(rows) else [])
+    head, last = _select_rows(heading, len(rows), render, budget)
     yield f"Rows of {path} ({len(head) + len(last)} of {len(rows):,}; a cell is cut at {MAX_CELL_CHARS} characters):"
     yield heading
-    yield from head
-    if len(head) + len(last) < len(rows):
-        yield "…"
-    yield from last
+    yield from [*head, *["…"] * (len(head) + len(last) < len(rows)), *last]
+
+
+def _select_rows(
+    heading: str, count: int, render: Callable[[int], str], budget: PreviewBudget
+) -> tuple[list[str], list[str]]:
+    """Return the first rows below a heading, and the last one, as far as there is room for them."""
+    budget.tokens -= estimate_tokens(heading) + 20
+    head = budget.take_lines(map(render, range(count)), 0.8)
+    return head, budget.take_lines([render(count - 1)] if len(head) < count else [])
 
 
 def flatten_record(record: object) -> dict[str, Any]:
@@ -230,22 +233,13 @@ def _preview_table(table: TextTable, budget: PreviewBudget) -> Iterator[str]:
     yield from budget.take_lines(described, _STRUCTURE_SHARE)
 
     def render(number: int) -> str:
-        return f"{table.first_line + number}: {_render_row(table.rows[number])}"
+        return f"{table.first_line + number}: {' | '.join(map(_render_cell, table.rows[number]))}"
 
     heading = " | ".join(table.columns)
-    budget.tokens -= estimate_tokens(heading) + 20
-    head = budget.take_lines(map(render, range(len(table.rows))), 0.8)
-    last = budget.take_lines([render(len(table.rows) - 1)] if len(head) < len(table.rows) else [])
+    head, last = _select_rows(heading, len(table.rows), render, budget)
     yield f"Rows, with line numbers ({len(head) + len(last)} of {len(table.rows):,}):"
     yield heading
-    yield from head
-    if len(head) + len(last) < len(table.rows):
-        yield "…"
-    yield from last
-
-
-def _render_row(row: Sequence[str]) -> str:
-    return " | ".join(map(_render_cell, row))
+    yield from [*head, *["…"] * (len(head) + len(last) < len(table.rows)), *last]
 
 
 def _preview_text(text: str, budget: PreviewBudget) -> Iterator[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from jsonpath import JSONPathEnvironment, JSONPathError
 from jsonpath.function_extensions import ExpressionType, FilterFunction
@@ -33,6 +33,8 @@ MAX_LIMIT: Final = 1_000
 _LONG_TEXT_CHARS: Final = 500
 _WORD: Final = re.compile(r"\w+")
 _MIN_ENTRY_TOKENS: Final = 60
+
+Key = TypeVar("Key", bound=Hashable)
 
 
 class _PatternFunction(FilterFunction):
@@ -68,16 +70,17 @@ class _BoundedEnvironment(JSONPathEnvironment):
         self.function_extensions["match"] = _PatternFunction(self, whole=True)
 
     def getitem(self, obj: Any, key: Any) -> Any:
-        self._accesses += 1
-        if self._accesses % 256 == 0:
-            self.deadline.remaining_seconds()
+        self._check_deadline()
         return super().getitem(obj, key)
 
     def compare(self, left: object, operator: str, right: object) -> bool:
+        self._check_deadline()
+        return super().compare(left, operator, right)
+
+    def _check_deadline(self) -> None:
         self._accesses += 1
         if self._accesses % 256 == 0:
             self.deadline.remaining_seconds()
-        return super().compare(left, operator, right)
 
 
 def find_by_path(value: Mapping[str, Any] | Sequence[Any], path: str) -> list[tuple[str, Any]]:
@@ -263,7 +266,12 @@ def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entr
     records = _collect_records(iter([*equal, *found]))
     if not records:
         records = _collect_records(leaf for leaf in leaves if wanted in leaf.key.casefold())
-    return records or _rank_by_words(leaves, wanted)
+    if records:
+        return records
+    # No record has the text literally.
+    by_location = {leaf.record.location: leaf.record for leaf in leaves}
+    ranked = _rank_by_words(((leaf.record.location, leaf.folded) for leaf in leaves), wanted)
+    return [by_location[location] for location in ranked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,17 +316,17 @@ def _collect_records(leaves: Iterator[_Leaf]) -> list[_Entry]:
     return list(records.values())
 
 
-def _rank_by_words(leaves: list[_Leaf], wanted: str) -> list[_Entry]:
-    """Return the records with the most words of a search, if no record has it literally."""
+def _rank_by_words(texts: Iterable[tuple[Key, str]], wanted: str) -> list[Key]:
+    """Return the keys of the texts with the most words of a search; texts with the same key count together."""
     words = set(_WORD.findall(wanted))
-    found: dict[str, set[str]] = {}
-    entries: dict[str, _Entry] = {}
-    for leaf in leaves:
-        for word in words:
-            if word in leaf.folded:
-                found.setdefault(leaf.record.location, set()).add(word)
-                entries.setdefault(leaf.record.location, leaf.record)
-    return _best_entries(entries, found)
+    found: dict[Key, set[str]] = {}
+    for key, text in texts:
+        if present := {word for word in words if word in text}:
+            found.setdefault(key, set()).update(present)
+    best = max(map(len, found.values()), default=0)
+    # A single common word would match almost everything.
+    ranked = sorted(found, key=lambda key: -len(found[key]))
+    return [key for key in ranked if len(found[key]) >= max(best - 1, 1)][:MAX_MATCHES]
 
 
 def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_Entry]:
@@ -345,22 +353,7 @@ def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_En
     if literal:
         yield from with_context(literal[:MAX_MATCHES])
         return
-    words = set(_WORD.findall(wanted))
-    found: dict[str, set[str]] = {}
-    entries: dict[str, _Entry] = {}
-    for number, line in enumerate(folded):
-        present = {word for word in words if word in line}
-        if present:
-            found[str(number)] = present
-            entries[str(number)] = entry(number)
-    yield from _best_entries(entries, found)
-
-
-def _best_entries(entries: Mapping[str, _Entry], found: Mapping[str, set[str]]) -> list[_Entry]:
-    best = max(map(len, found.values()), default=0)
-    # A single common word would match almost everything.
-    ranked = sorted(found, key=lambda place: -len(found[place]))
-    return [entries[place] for place in ranked if len(found[place]) >= max(best - 1, 1)][:MAX_MATCHES]
+    yield from map(entry, _rank_by_words(enumerate(folded), wanted))
 
 
 def _line_excerpt(line: str, find: Callable[[str], int]) -> str:

@@ -64,19 +64,19 @@ class _Response:
     """A response to a client."""
 
     activity: ClientActivity
-    at: float
-    seconds: float
-    action: AuditAction
-    outcome: AuditOutcome
-    server: str
-    tool: str
     view: AccessView
-    request_bytes: int
-    result_bytes: int
     request_id: str
-    details: dict[str, Any]
+    seconds: float
+    at: float = field(default_factory=time.time)
+    action: AuditAction = "call"
+    outcome: AuditOutcome = "ok"
+    server: str = ""
+    tool: str = ""
+    request_bytes: int = 0
+    result_bytes: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
     # The listed definitions, or the content of a search result, whose tokens are counted.
-    sent: list[Any]
+    sent: list[Any] = field(default_factory=list)
     tokens: tuple[int, int] | None = None
 
     def count_tokens(self) -> tuple[int, int]:
@@ -124,8 +124,11 @@ class ActivityRecorder:
             # A reload has just removed the profile.
             return
         seconds = time.perf_counter() - started
-        response = self._build_response(client, view, method, params, result)
-        response.seconds = seconds
+        response = _Response(self._find_client(client), view, _get_request_id(client), seconds)
+        if method == "tools/list":
+            response.action, response.sent = "list", result["tools"]
+        else:
+            self._describe_call(response, client, params, result)
         self._update_client(response, client)
         if response.action == "list":
             if self._audit.settings.enabled:
@@ -173,38 +176,15 @@ class ActivityRecorder:
             response.activity.tokens_sent += sent
             self._hub.add_counts(listings=1, tokens_of_all=full, tokens_listed=sent, tokens_saved=full - sent)
 
-    def _build_response(
-        self,
-        client: ConnectedClient,
-        view: AccessView,
-        method: str,
-        params: Mapping[str, Any],
-        result: Mapping[str, Any],
-    ) -> _Response:
-        response = _Response(
-            self._find_client(client),
-            time.time(),
-            0.0,
-            "call",
-            "ok",
-            "",
-            "",
-            view,
-            0,
-            0,
-            _get_request_id(client),
-            {},
-            [],
-        )
-        if method == "tools/list":
-            response.action = "list"
-            response.sent = result["tools"]
-            return response
+    def _describe_call(
+        self, response: _Response, client: ConnectedClient, params: Mapping[str, Any], result: Mapping[str, Any]
+    ) -> None:
         name, arguments = params.get("name"), params.get("arguments") or {}
-        if name in _CALL_NAMES and name not in view.entries:
+        entries = response.view.entries
+        if name in _CALL_NAMES and name not in entries:
             name, arguments = arguments.get("name"), arguments.get("arguments") or {}
         response.tool = name[:200] if isinstance(name, str) else ""
-        entry = view.entries.get(response.tool)
+        entry = entries.get(response.tool)
         content = result.get("content")
         if result.get("isError") is True:
             response.outcome = "error"
@@ -216,12 +196,12 @@ class ActivityRecorder:
         elif response.outcome == "error":
             response.outcome = "refused"
         if not self._audit.settings.enabled:
-            return response
+            return
         response.request_bytes, response.result_bytes = _measure(arguments), _measure(content)
         if response.action == "call" and self._audit.records_content(client.profile):
             response.details["arguments"] = arguments
-            response.details["result"] = _result_text(result)
-        return response
+            text = _first_text(content)
+            response.details["result"] = text or json.dumps(result.get("structuredContent"), default=str)
 
     def _describe_search(self, response: _Response, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         response.action = "describe" if response.tool == prompts.DESCRIBE_NAME else "search"
@@ -343,11 +323,6 @@ def _first_text(content: object) -> str:
         if isinstance(block, Mapping) and isinstance(block.get("text"), str):
             return str(block["text"])
     return ""
-
-
-def _result_text(result: Mapping[str, Any]) -> str:
-    """Return the text of a result, or its structured content as JSON."""
-    return _first_text(result.get("content")) or json.dumps(result.get("structuredContent"), default=str)
 
 
 def _measure(value: object) -> int:

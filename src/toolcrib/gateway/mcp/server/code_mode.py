@@ -51,7 +51,6 @@ class ClientScriptHost:
         return build_paths(entry.tool for entry in self.view.entries.values())
 
     def find_tool(self, server: str, name: str) -> Tool:
-        """Return the tool with these identifiers, or raise `CallError` with the nearest names."""
         tool = self._paths.get((server, name))
         if tool is not None:
             return tool
@@ -63,25 +62,21 @@ class ClientScriptHost:
         )
 
     def find_tool_by_name(self, name: str) -> Tool:
-        """Return the tool with this public name, or raise `CallError` with the nearest names."""
         if isinstance(name, str) and name in self.view.entries:
             return self.view.entries[name].tool
         explanation = self.caller.explain_missing(self.view, str(name))
         raise CallRefused(explanation or _explain_unknown(str(name), list(self.view.entries)))
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return valid arguments, or raise `InvalidArguments`."""
         call = self.caller.validate(self.view, "search", tool.id, arguments)
         if not isinstance(call, ValidCall):
             raise InvalidArguments(_get_text(call))
         return call.arguments
 
     def needs_approval(self, tool: Tool) -> bool:
-        """Return whether the user has to approve calls of this tool."""
         return self.caller.approvals.needs_approval(self.view, self.view.entries[tool.id])
 
     async def call(self, call: ScriptCall) -> Any:
-        """Run a call and return its value, or raise `CallError`."""
         started = time.perf_counter()
         # A script needs the result, so a server must not create a task.
         client = replace(self.client, handles_tasks=False)
@@ -98,7 +93,6 @@ class ClientScriptHost:
         return unwrap_result(structured) if structured is not None else parse_text_result(_get_text(result))
 
     async def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        """Return tools for a query, each with its stub."""
         self.caller.quotas.count_search(self.view.profile)
         limit = min(max(limit if isinstance(limit, int) else 1, 1), MAX_LIMIT)
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import Any, Final
@@ -207,15 +207,12 @@ class Passthrough:
         return server, remote_name
 
     async def _collect(self, method: str, key: str, client: ConnectedClient) -> list[tuple[str, dict[str, Any]]]:
-        return await self._pool.collect_entries(method, key, self._get_server_filter(client.profile))
+        return await self._pool.collect_entries(method, key, self._hub.get_view(client.profile).may_use_resources)
 
     def _find_owners(self, profile: str | None, uri: str) -> list[UpstreamServer]:
-        owners = self._pool.find_resource_owners(uri, self._get_server_filter(profile))
+        owners = self._pool.find_resource_owners(uri, self._hub.get_view(profile).may_use_resources)
         owners = [one for one in owners if not one.connection or one.connection.supports("resources")]
         return [one for one in owners if one.connection or not one.is_lazy or len(owners) == 1]
-
-    def _get_server_filter(self, profile: str | None) -> Callable[[str], bool]:
-        return self._hub.get_view(profile).may_use_resources
 
     def _build_prompt_name(self, server: str, name: str) -> str:
         settings = self._hub.config.tool_search

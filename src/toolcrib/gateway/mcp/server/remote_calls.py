@@ -20,6 +20,8 @@ from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.gateway.replicas import ReplicaChannel
 
 MAX_FORWARDED_CALLS: Final = 1_000
+# What a message about a call says of its client.
+_CLIENT_FIELDS: Final = ("replica", "call", "profile", "owner", "is_stateless", "capabilities", "key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +42,21 @@ class RemoteClient:
         return self.key if instances == "session" else self.owner
 
     async def send_request(self, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Send a request of a server to the client and return the client's result."""
         body = {"call": self.call, "method": method, "params": params}
         return _read_answer(await self.replicas.request("client-request", body, self.replica))
 
     async def notify(self, method: str, params: Mapping[str, Any] | None) -> None:
-        """Send a notification on the stream of the client's request."""
         body = {"call": self.call, "method": method, "params": params}
         await self.replicas.send("client-notification", body, self.replica)
 
     async def report_progress(self, progress: float, total: float | None, message: str | None) -> None:
-        """Report the progress of the client's request."""
         body = {"call": self.call, "progress": [progress, total, message]}
         await self.replicas.send("client-notification", body, self.replica)
 
 
 CallClient = ConnectedClient | RemoteClient
-RunCall = Callable[[UpstreamServer, str, Mapping[str, Any], RemoteClient, bool], Awaitable[dict[str, Any]]]
+# Runs a call of the client of another replica; see `ServerRequestBridge.forward_request`.
+RunCall = Callable[..., Awaitable[dict[str, Any]]]
 
 
 class RemoteCalls:
@@ -119,17 +119,8 @@ class RemoteCalls:
         server = self._pool.servers.get(str(body["server"]))
         if server is None or server.lease_holder:
             return {"unavailable": f"{body['server']} does not run on this replica; try again"}
-        client = RemoteClient(
-            self._replicas,
-            body["replica"],
-            body["call"],
-            body["profile"],
-            body["owner"],
-            body["is_stateless"],
-            body["capabilities"],
-            body["key"],
-        )
-        run = self._run_call(server, body["method"], body["params"], client, body["may_repeat"])
+        client = RemoteClient(self._replicas, **{name: body[name] for name in _CLIENT_FIELDS})
+        run = self._run_call(server, body["method"], body["params"], client, may_repeat=body["may_repeat"])
         return await _answer(run)
 
     async def _receive_list(self, body: Mapping[str, Any]) -> dict[str, Any]:

@@ -108,7 +108,7 @@ class McpRouter:
         # Connections with a handshake, by id.
         self.connections: dict[int, Connection] = {}
         self.pool.replica = self.replicas.id if self.replicas.is_shared else ""
-        self.replicas.add_handler("notification", self._receive_notification)
+        self.replicas.add_handler("notification", lambda body: self._notify_users(**body))
         self.bridge = ServerRequestBridge(self.pool, self.replicas)
         self.passthrough = passthrough = Passthrough(self.pool, hub, self.bridge)
         items = ItemSearch(hub, self.pool, passthrough)
@@ -154,9 +154,6 @@ class McpRouter:
             # The other replicas have clients of the server, but not the server.
             await self.replicas.send("notification", {"server": server, "method": method, "params": params})
         await self._notify_users(server, method, params)
-
-    async def _receive_notification(self, body: Mapping[str, Any]) -> None:
-        await self._notify_users(body["server"], body["method"], body["params"])
 
     async def _notify_users(self, server: str, method: str, params: Mapping[str, Any] | None) -> None:
         if method in _LIST_CHANGES:

@@ -17,7 +17,7 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST
 
 from toolcrib.errors import ServerUnavailable
 from toolcrib.gateway.mcp.server.client import ConnectedClient
-from toolcrib.gateway.mcp.server.remote_calls import CallClient, RemoteCalls, RemoteClient
+from toolcrib.gateway.mcp.server.remote_calls import CallClient, RemoteCalls
 from toolcrib.gateway.mcp.upstream.in_flight import REQUIRED_CAPABILITIES, send_with_timeout
 from toolcrib.gateway.mcp.upstream.pool import UpstreamPool
 from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
@@ -108,7 +108,7 @@ class ServerRequestBridge:
     def __init__(self, pool: UpstreamPool, replicas: ReplicaChannel) -> None:
         self._pool = pool
         self._replicas = replicas
-        self._remote_calls = RemoteCalls(replicas, pool, self._run_remote_call)
+        self._remote_calls = RemoteCalls(replicas, pool, self.forward_request)
         # Calls whose clients are collecting input, by request state token.
         self._pending: dict[str, PendingInputCall] = {}
 
@@ -159,12 +159,6 @@ class ServerRequestBridge:
         params = {key: value for key, value in params.items() if key not in _RETRY_KEYS}
         self._pool.run_in_background(self._run_call, call, server, method, params, may_repeat)
         return await self._await_outcome(call)
-
-    async def _run_remote_call(
-        self, server: UpstreamServer, method: str, params: Mapping[str, Any], client: RemoteClient, may_repeat: bool
-    ) -> dict[str, Any]:
-        """Run a call of a client that is connected to another replica."""
-        return await self.forward_request(server, method, params, client, may_repeat=may_repeat)
 
     async def _run_call(
         self, call: PendingInputCall, server: UpstreamServer, method: str, params: Mapping[str, Any], may_repeat: bool

@@ -220,9 +220,8 @@ class ToolHandlers:
             if result.has_more:
                 notes.append(prompts.MORE_MATCHES)
             if count := rendered.shortened_count:
-                notes.append(
-                    prompts.SHORTENED_RESULTS.format(count=_count_shortened(count), describe=prompts.DESCRIBE_NAME)
-                )
+                shortened = "1 tool was" if count == 1 else f"{count} tools were"
+                notes.append(prompts.SHORTENED_RESULTS.format(count=shortened, describe=prompts.DESCRIBE_NAME))
         else:
             heading = prompts.NO_GOOD_MATCH if found else prompts.NO_MATCH
         if where.read_only:
@@ -385,7 +384,3 @@ def _clamp_limit(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         return DEFAULT_LIMIT
     return min(max(value, 1), MAX_LIMIT)
-
-
-def _count_shortened(count: int) -> str:
-    return "1 tool was" if count == 1 else f"{count} tools were"

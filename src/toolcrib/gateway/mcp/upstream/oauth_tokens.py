@@ -197,16 +197,13 @@ class StoredToken:
         self._name = _name_token(server)
 
     def load(self) -> OAuthGrant | None:
-        """Return the grant, or None if it is missing or unreadable."""
         body = self._store.get_token(self._name)
         return None if body is None else _decode_grant(self._cipher.decrypt(body), self._url)
 
     def save(self, grant: OAuthGrant) -> None:
-        """Store the grant."""
         self._store.put_token(self._name, self._cipher.encrypt(_encode_grant(grant, self._url).encode()))
 
     def delete(self) -> bool:
-        """Delete the grant; return False if there was none."""
         return self._store.delete_token(self._name)
 
     def claim_refresh(self) -> bool:
@@ -225,7 +222,6 @@ class TokenFile:
         self.path = folder / f"{_name_token(server)}.json"
 
     def load(self) -> OAuthGrant | None:
-        """Return the grant, or None if it is missing or unreadable."""
         try:
             with self.path.open("rb") as file:
                 return _decode_grant(file.read(MAX_TOKEN_FILE_BYTES), self._url)
@@ -245,7 +241,6 @@ class TokenFile:
             ) from None
 
     def delete(self) -> bool:
-        """Delete the grant; return False if there was none."""
         try:
             self.path.unlink()
         except FileNotFoundError:

@@ -251,7 +251,7 @@ class SchemaConverter:
         if not isinstance(schema, Mapping) or self._parts_left < 0 or depth > MAX_SCHEMA_DEPTH:
             return {}
         if isinstance(schema.get("$ref"), str):
-            # Other members of a reference are texts about it.
+            # Beside `$ref`, only the description is kept.
             note = schema.get("description")
             return {"$ref": self._define(schema["$ref"]), **({"description": note} if isinstance(note, str) else {})}
         converted = {key: value for key, value in schema.items() if key in _PLAIN_KEYWORDS}
@@ -263,15 +263,15 @@ class SchemaConverter:
                 converted[key] = [self.convert(item, depth + 1) for item in schema[key]]
         for key in _MAP_KEYWORDS:
             if isinstance(schema.get(key), Mapping):
-                converted[key] = self._convert_members(schema[key], depth)
+                members = schema[key].items()
+                converted[key] = {
+                    str(name): self.convert(member, depth + 1) for name, member in members if self._is_used(member)
+                }
         self._update_required(schema, converted)
         _convert_examples(schema, converted)
         if self._document.has_old_schemas:
             _convert_old_keywords(schema, converted)
         return converted
-
-    def _convert_members(self, members: Mapping[str, Any], depth: int) -> dict[str, Any]:
-        return {str(name): self.convert(member, depth + 1) for name, member in members.items() if self._is_used(member)}
 
     def _is_used(self, member: object) -> bool:
         return not (isinstance(member, Mapping) and member.get(self._left_out) is True)
@@ -280,7 +280,7 @@ class SchemaConverter:
         """Do not require properties that are left out."""
         members, required = schema.get("properties"), converted.get("required")
         if not isinstance(required, list):
-            # Version 3 has lists only; the boolean of older versions is ignored here.
+            # In version 3, `required` is a list; the boolean of older versions is ignored.
             converted.pop("required", None)
         elif isinstance(members, Mapping):
             converted["required"] = [name for name in required if self._is_used(members.get(name))]
