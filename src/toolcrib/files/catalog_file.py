@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterable, Mapping
 from os import PathLike
 
 from toolcrib.adapters.format_detection import split_document, tools_from_any
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.errors import InvalidCatalogFile, InvalidTool, ToolcribError
+from toolcrib.core.validation import check_schema
+from toolcrib.errors import InvalidCatalogFile, InvalidSchema, InvalidTool, ToolcribError
 from toolcrib.files.json_file import JsonFile, JsonPath, read_json_file
 
 # The location of a tool: the file, the offset of a JSON value, and the path within that value.
@@ -17,7 +20,8 @@ _Location = tuple[JsonFile, int, JsonPath]
 def read_catalog_file(path: str | PathLike[str], *others: str | PathLike[str]) -> Catalog:
     """Return the catalog of one or more files; `-` is standard input.
 
-    Any problem raises `InvalidCatalogFile`, which names the file, the line and the remedy.
+    Any problem raises `InvalidCatalogFile`, which names the file, the line and the remedy. A broken schema
+    is only a warning, because the tool can still be found.
     """
     tools: list[Tool] = []
     locations: dict[str, _Location] = {}
@@ -31,7 +35,32 @@ def read_catalog_file(path: str | PathLike[str], *others: str | PathLike[str]) -
                         raise _duplicate_id_error(tool.id, locations[tool.id], location)
                     locations[tool.id] = location
                     tools.append(tool)
+    _warn_about_schemas(tools, locations)
     return Catalog(tools)
+
+
+def _warn_about_schemas(tools: Iterable[Tool], locations: Mapping[str, _Location]) -> None:
+    """Warn once, with the first broken schema and the number of the others."""
+    broken = [(tool, error) for tool in tools if (error := _find_schema_error(tool))]
+    if not broken:
+        return
+    tool, error = broken[0]
+    source, start, json_path = locations[tool.id]
+    others = f" (in total, {len(broken):,} tools have a broken schema)" if len(broken) > 1 else ""
+    line = source.line_number(source.find_offset(start, json_path))
+    warnings.warn(
+        f"{source.file}, line {line}: the schema of tool {tool.id!r} is broken: {error}; correct it{others}",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
+def _find_schema_error(tool: Tool) -> InvalidSchema | None:
+    try:
+        check_schema(tool.input_schema)
+    except InvalidSchema as error:
+        return error
+    return None
 
 
 def _duplicate_id_error(id: str, first: _Location, second: _Location) -> ToolcribError:
