@@ -84,6 +84,9 @@ class Registry:
         self._before: list[BeforeHook] = []
         self._after: list[AfterHook] = []
 
+    def __repr__(self) -> str:
+        return f"Registry({len(self._catalog)} tools)"
+
     @property
     def catalog(self) -> Catalog:
         """The current version of each tool, if it is enabled and not deprecated."""
@@ -235,6 +238,7 @@ class Registry:
         for the model; other exceptions and other values refuse the call too. An async hook is
         awaited by `execute_async` and `call_async`; a sync call is refused.
         """
+        execution.check_hook(hook)
         self._before.append(hook)
         return hook
 
@@ -243,6 +247,7 @@ class Registry:
 
         An async hook is awaited by `execute_async` and `call_async`; a sync call is refused.
         """
+        execution.check_hook(hook)
         self._after.append(hook)
         return hook
 
