@@ -19,14 +19,7 @@ from threading import RLock
 from typing import Any, Protocol, get_args, runtime_checkable
 
 from toolcrib.adapters import anthropic, wire_formats
-from toolcrib.adapters.wire_formats import (
-    SEARCH_WIRE_FORMATS,
-    NativeSearch,
-    SearchMode,
-    count_wire_tokens,
-    get_wire_format,
-    select_search_modes,
-)
+from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, count_wire_tokens, get_wire_format
 from toolcrib.code.library import ScriptRunner
 from toolcrib.core import prompts
 from toolcrib.core.callbacks import discard_awaitable, is_async
@@ -150,7 +143,7 @@ class Toolcrib:
         style: Style = "reveal",
         budget: int | None = None,
         allowed: AllowedTools | None = None,
-        native: NativeSearch = False,
+        native: wire_formats.NativeSearch = False,
         model: str = "",
     ) -> ToolcribSession:
         """Return a new conversation.
@@ -170,7 +163,7 @@ class Toolcrib:
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
         budget = validate_budget(budget)
-        search_modes = select_search_modes(native, model)
+        search_modes = wire_formats.select_search_modes(native, model)
         if budget is not None and search_modes:
             if native != "auto":
                 raise InvalidConfig("the provider decides what it loads, so use either a budget or native search")

@@ -1,14 +1,13 @@
-"""Values and hooks that a new user passes by mistake."""
+"""Values that a new user passes by mistake."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from typing import Any
 
 import pytest
 
-from toolcrib import InvalidConfig, Registry, Tool, Toolcrib
+from toolcrib import Registry, Tool, Toolcrib
 from toolcrib.errors import InvalidMessage
 from toolcrib.registry.execution import MAX_YIELDED_VALUES
 
@@ -71,13 +70,6 @@ def test_endless_result_of_a_pending_call_is_rejected() -> None:
     with pytest.raises(InvalidMessage, match="yields more than 10,000 values"):
         session.answer("anthropic", {"1": count_for_ever()})
     assert session.answer("anthropic", {"1": "text"})
-
-
-@pytest.mark.parametrize("hook", [None, 5, "check"])
-def test_hook_is_a_function(registry: Registry, hook: Any) -> None:
-    for add in (registry.before, registry.after):
-        with pytest.raises(InvalidConfig, match="a hook is a function, not"):
-            add(hook)
 
 
 def test_repr_has_the_number_of_tools(registry: Registry) -> None:

@@ -32,26 +32,26 @@ def engine() -> SearchEngine:
 def test_broken_schema_is_an_error_that_names_the_entry(engine: SearchEngine, schema: dict[str, Any]) -> None:
     tools = [TOOLS[0], Tool("pay", "Pay a bill.", schema)]
     for source in (tools, [tools[0], tools[1].to_dict()]):
-        with pytest.raises(InvalidSchema, match="^entry 2: tool 'pay': .*correct the schema, or leave the tool out"):
+        with pytest.raises(InvalidSchema, match=r"^entry 2: tool 'pay': .*correct the schema, or leave the tool out"):
             SearchEngine(source, RANKERS)
-        with pytest.raises(InvalidSchema, match="^entry 2: tool 'pay'"):
+        with pytest.raises(InvalidSchema, match=r"^entry 2: tool 'pay'"):
             engine.with_catalog(source)
 
 
 def test_bytes_are_one_entry() -> None:
     with pytest.raises(InvalidTool, match="entry 1: a tool is an object, not a Python bytes"):
-        SearchEngine(b"[]")  # type: ignore[arg-type]  # iterating bytes yields numbers
+        SearchEngine(b"[]")
 
 
 @pytest.mark.parametrize("rankers", [["lexical"], {"lexical": 1}, {"lexical": None}, "lexical"])
 def test_rankers_are_given_by_mode(rankers: Any) -> None:
-    with pytest.raises(InvalidConfig, match="write {'lexical': LexicalRanker"):
+    with pytest.raises(InvalidConfig, match=r"such as \{'lexical': LexicalRanker"):
         SearchEngine(TOOLS, rankers)
 
 
 @pytest.mark.parametrize("ids", [TOOLS, set(TOOLS), Catalog(TOOLS), [None], b"send_email", {1: "send_email"}])
 def test_allowed_ids_that_are_not_text_are_rejected(engine: SearchEngine, ids: Any) -> None:
-    with pytest.raises(InvalidQuery, match="`allowed` has a (Tool|NoneType|int).*; write"):
+    with pytest.raises(InvalidQuery, match=r"`allowed` has a (Tool|NoneType|int).*; write"):
         engine.search("email", allowed=ids)
 
 

@@ -82,7 +82,7 @@ class _LazyGroup(click.Group):
             raise SystemExit(_EXIT_INTERRUPTED) from None
 
 
-def _print_warning(message: Warning | str, *_: object) -> None:
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
     print_note(f"Warning: {message}")
 
 

@@ -9,8 +9,8 @@ from os import PathLike
 from toolcrib.adapters.format_detection import split_document, tools_from_any
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.core.validation import check_schema
-from toolcrib.errors import InvalidCatalogFile, InvalidSchema, InvalidTool, ToolcribError
+from toolcrib.core.validation import find_schema_problem
+from toolcrib.errors import InvalidCatalogFile, InvalidTool, ToolcribError
 from toolcrib.files.json_file import JsonFile, JsonPath, read_json_file
 
 # The location of a tool: the file, the offset of a JSON value, and the path within that value.
@@ -40,27 +40,15 @@ def read_catalog_file(path: str | PathLike[str], *others: str | PathLike[str]) -
 
 
 def _warn_about_schemas(tools: Iterable[Tool], locations: Mapping[str, _Location]) -> None:
-    """Warn once, with the first broken schema and the number of the others."""
-    broken = [(tool, error) for tool in tools if (error := _find_schema_error(tool))]
-    if not broken:
-        return
-    tool, error = broken[0]
-    source, start, json_path = locations[tool.id]
-    others = f" (in total, {len(broken):,} tools have a broken schema)" if len(broken) > 1 else ""
-    line = source.line_number(source.find_offset(start, json_path))
-    warnings.warn(
-        f"{source.file}, line {line}: the schema of tool {tool.id!r} is broken: {error}; correct it{others}",
-        RuntimeWarning,
-        stacklevel=3,
-    )
-
-
-def _find_schema_error(tool: Tool) -> InvalidSchema | None:
-    try:
-        check_schema(tool.input_schema)
-    except InvalidSchema as error:
-        return error
-    return None
+    """Warn once, with the first broken schema and the number of all."""
+    broken = [(tool.id, problem) for tool in tools if (problem := find_schema_problem(tool.input_schema))]
+    if broken:
+        id, problem = broken[0]
+        source, start, json_path = locations[id]
+        total = f" (in total, {len(broken):,} tools have a broken schema)" if len(broken) > 1 else ""
+        message = f"the schema of tool {id!r} is broken: {problem}; correct it{total}"
+        error = source.error_at(message, source.find_offset(start, json_path))
+        warnings.warn(str(error), RuntimeWarning, stacklevel=3)
 
 
 def _duplicate_id_error(id: str, first: _Location, second: _Location) -> ToolcribError:

@@ -326,12 +326,6 @@ def refuse_on_error(run: RegistryRun) -> Iterator[None]:
         ) from error
 
 
-def check_hook(hook: object) -> None:
-    """Raise `InvalidConfig` unless a hook can be called."""
-    if not callable(hook):
-        raise InvalidConfig(f"a hook is a function, not {hook!r}")
-
-
 def check_verdict(run: RegistryRun, verdict: object) -> None:
     """Refuse a call unless a hook before it returned None or True."""
     if verdict is None or verdict is True:

@@ -20,7 +20,7 @@ from toolcrib.adapters.toolcrib_json import TOOL_FIELDS
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
-from toolcrib.core.validation import check_schema, find_problems
+from toolcrib.core.validation import find_problems, find_schema_problem
 from toolcrib.errors import (
     DuplicateTool,
     InvalidArguments,
@@ -238,7 +238,6 @@ class Registry:
         for the model; other exceptions and other values refuse the call too. An async hook is
         awaited by `execute_async` and `call_async`; a sync call is refused.
         """
-        execution.check_hook(hook)
         self._before.append(hook)
         return hook
 
@@ -247,7 +246,6 @@ class Registry:
 
         An async hook is awaited by `execute_async` and `call_async`; a sync call is refused.
         """
-        execution.check_hook(hook)
         self._after.append(hook)
         return hook
 
@@ -369,10 +367,8 @@ class Registry:
             raise InvalidTool(
                 f"tool {tool.id!r}: {execution.VERSION_SEPARATOR} separates a name from a version; use another character"
             )
-        try:
-            check_schema(tool.input_schema)
-        except InvalidSchema as error:
-            raise InvalidSchema(f"tool {tool.id!r}: {error}") from None
+        if problem := find_schema_problem(tool.input_schema):
+            raise InvalidSchema(f"tool {tool.id!r}: {problem}")
         entry = execution.RegistryEntry(tool, bind, timeout_seconds or self._timeout_seconds)
         number = entry.version_key
         with self._lock:

@@ -67,7 +67,11 @@ class SearchEngine:
     """
 
     def __init__(self, catalog: Catalog | ToolSource, rankers: Mapping[str, Ranker] = RANKERS) -> None:
-        _check_rankers(rankers)
+        if not rankers or not isinstance(rankers, Mapping) or not all(hasattr(one, "fit") for one in rankers.values()):
+            raise InvalidConfig(
+                "an engine needs rankers by mode, such as {'lexical': LexicalRanker()}; leave `rankers` out to have "
+                "them all"
+            )
         self.catalog = catalog if isinstance(catalog, Catalog) else read_catalog(catalog)
         self._rankers = dict(rankers)
         self._indexes: dict[str, Index] = {}
@@ -426,16 +430,6 @@ class SearchEngine:
                 if index is None:
                     index = self._indexes[mode] = self._rankers[mode].fit(self.catalog)
         return index
-
-
-def _check_rankers(rankers: Mapping[str, Ranker]) -> None:
-    if not rankers:
-        raise InvalidConfig("an engine needs a ranker; leave `rankers` out to have them all")
-    if not isinstance(rankers, Mapping) or not all(hasattr(ranker, "fit") for ranker in rankers.values()):
-        raise InvalidConfig(
-            "rankers are given by the name of their mode; write {'lexical': LexicalRanker()}, or leave "
-            "`rankers` out to have them all"
-        )
 
 
 def _check_query(query: str) -> None:
