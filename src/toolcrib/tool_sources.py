@@ -10,7 +10,7 @@ from toolcrib.adapters.format_detection import tools_from_any
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import Tool
-from toolcrib.core.validation import check_schema
+from toolcrib.core.validation import find_schema_problem
 from toolcrib.errors import DuplicateTool, InvalidSchema, InvalidTool
 from toolcrib.registry.registry import Registry
 
@@ -59,12 +59,8 @@ def read_tools(entries: Iterable[object]) -> list[Tool]:
 
 def check_tool_schema(tool: Tool, location: str = "") -> None:
     """Raise `InvalidSchema`, with the name of the tool, if its schema is broken."""
-    try:
-        check_schema(tool.input_schema)
-    except InvalidSchema as error:
-        raise InvalidSchema(
-            f"{location}tool {tool.id!r}: {error}; correct the schema, or leave the tool out"
-        ) from error
+    if problem := find_schema_problem(tool.input_schema):
+        raise InvalidSchema(f"{location}tool {tool.id!r}: {problem}; correct the schema, or leave the tool out")
 
 
 def _is_toolset(entry: object) -> TypeGuard[Toolset]:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from inspect import isawaitable
 from threading import RLock
-from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 from toolcrib.adapters import anthropic, wire_formats
 from toolcrib.adapters.wire_formats import SEARCH_WIRE_FORMATS, SearchMode, count_wire_tokens, get_wire_format
@@ -34,14 +34,10 @@ from toolcrib.errors import InvalidConfig, InvalidMessage, InvalidTool
 from toolcrib.registry.execution import describe_exception, render_value
 from toolcrib.registry.registry import Registry
 from toolcrib.search.engine import SearchEngine
-from toolcrib.session.disclosure import Disclosure, find_hosting_provider
+from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.session import Session
 from toolcrib.session.turn import Style, ToolTask, TurnHandler
 from toolcrib.tool_sources import check_tool_schema, collect_tools, find_toolsets
-
-NativeSearch = bool | Literal["client", "auto", "bm25", "regex"]
-
-_WIRE_FORMATS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
 
 
 @runtime_checkable
@@ -71,6 +67,8 @@ class Toolcrib:
             raise InvalidConfig(f"disclosure is a Disclosure, not {disclosure!r}; write Disclosure(…)")
         if not isinstance(runner, ToolRunner | None):
             raise InvalidConfig(f"runner is an object with `has_tool` and `call`, not {runner!r}")
+        if not callable(engine):
+            raise InvalidConfig(f"engine is a function that returns a SearchEngine for a catalog, not {engine!r}")
         entries = list_entries(tools)
         self.disclosure = disclosure or Disclosure()
         functions = Registry()
@@ -90,6 +88,9 @@ class Toolcrib:
             for tool in registry.catalog
             if self.catalog.get(tool.id) is tool
         }
+
+    def __repr__(self) -> str:
+        return f"Toolcrib({len(self.catalog)} tools)"
 
     @property
     def catalog(self) -> Catalog:
@@ -142,7 +143,7 @@ class Toolcrib:
         style: Style = "reveal",
         budget: int | None = None,
         allowed: AllowedTools | None = None,
-        native: NativeSearch = False,
+        native: wire_formats.NativeSearch = False,
         model: str = "",
     ) -> ToolcribSession:
         """Return a new conversation.
@@ -162,16 +163,18 @@ class Toolcrib:
         if style not in get_args(Style):
             raise InvalidConfig(f"no style {style!r}; the styles are {', '.join(get_args(Style))}")
         budget = validate_budget(budget)
-        search_modes = _search_modes(native, model)
+        search_modes = wire_formats.select_search_modes(native, model)
         if budget is not None and search_modes:
             if native != "auto":
                 raise InvalidConfig("the provider decides what it loads, so use either a budget or native search")
             search_modes = {}
         self.sync_registries()
-        if allowed is not None and not callable(allowed) and not isinstance(allowed, Collection):
-            raise InvalidConfig(
-                f"allowed is a set of ids, or a function that is called with each tool, not {allowed!r}"
-            )
+        if allowed is not None and not callable(allowed):
+            if not isinstance(allowed, Collection):
+                raise InvalidConfig(
+                    f"allowed is a set of ids, or a function that is called with each tool, not {allowed!r}"
+                )
+            build_rights(allowed)
         return ToolcribSession(self, style, budget, allowed, search_modes)
 
     def build_turn_handler(
@@ -262,6 +265,9 @@ class ToolcribSession:
         self._runner = ScriptRunner(toolcrib, allowed)
         # By the ids that the caller sees, which may differ from those of the calls.
         self._pending: dict[str, ToolTask] = {}
+
+    def __repr__(self) -> str:
+        return f"ToolcribSession({len(self.state.revealed)} tools shown, {len(self._pending)} calls pending)"
 
     @property
     def pending(self) -> tuple[ToolTask, ...]:
@@ -430,20 +436,6 @@ def _has_tool(runner: ToolRunner, id: str) -> bool:
     answer: object = runner.has_tool(id)
     discard_awaitable(answer)
     return answer is True
-
-
-def _search_modes(native: object, model: str) -> dict[str, SearchMode]:
-    """Return who searches, by wire format. Toolcrib does for formats that are not listed."""
-    if native == "auto":
-        provider = find_hosting_provider(model or "")
-        return {_WIRE_FORMATS[provider]: "hosted"} if provider else {}
-    if native is True or native == "client":
-        return dict.fromkeys(_WIRE_FORMATS.values(), "hosted" if native is True else "client")
-    if native in ("bm25", "regex"):
-        return {"anthropic": "hosted" if native == "bm25" else "hosted_regex"}
-    if native is False:
-        return {}
-    raise InvalidConfig(f'native is True, False, "auto", "client", "bm25" or "regex", not {native!r}')
 
 
 def _allowed_plan(handler: TurnHandler) -> tuple[list[Tool], list[Tool]]:

@@ -94,6 +94,11 @@ def test_one_list_may_mix_formats() -> None:
     assert len(tools_from_any([*FORMATS.values()])) == len(FORMATS)
 
 
+def test_tool_objects_are_returned_unchanged() -> None:
+    tool = Tool("refund", "Give money back.")
+    assert tools_from_any(tool) == tools_from_any([tool]) == [tool]
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_toolcrib_fields_are_accepted_in_every_format(name: str) -> None:
     (tool,) = tools_from_any(FORMATS[name] | {"server": "s", "tags": ["t"], "policy": "never"})

@@ -64,6 +64,16 @@ def test_empty_query_lists_the_catalog_without_scores(catalog: str) -> None:
     assert document["hits"] and all(hit["score"] is None for hit in document["hits"])
 
 
+@pytest.mark.filterwarnings("default::RuntimeWarning")
+def test_broken_schema_is_a_warning_on_standard_error(tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+    path.write_text(json.dumps([*TOOLS, {"name": "pay", "input_schema": {"type": "strng"}}]))
+    result = search("refund", "--catalog", str(path), "--json", columns=500)
+    assert ids(result)[0] == "payments___refund_charge"
+    assert result.stderr.startswith(f"Warning: {path}, line 1: the schema of tool 'pay' is broken: ")
+    assert len(result.stderr.splitlines()) == 1
+
+
 def test_why_takes_a_name_without_its_server(catalog: str) -> None:
     ids = [hit["tool"]["id"] for hit in json.loads(search("", "--catalog", catalog, "--json").stdout)["hits"]]
     [id] = [id for id in ids if "___" in id][:1]

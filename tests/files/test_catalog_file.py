@@ -242,3 +242,30 @@ def test_any_content_is_read_or_raises_invalid_catalog_file(
         read(tmp_path_factory.getbasetemp(), content)
     except ToolcribError as error:
         assert isinstance(error, InvalidCatalogFile)
+
+
+BROKEN_SCHEMAS = [
+    {"properties": {"a": {"type": "strng"}}},
+    {"properties": {"a": {"$ref": "#/$defs/missing"}}},
+    {"properties": {"a": {"$ref": "https://example.com/schema.json"}}},
+]
+
+
+@pytest.mark.parametrize("schema", BROKEN_SCHEMAS)
+def test_broken_schema_is_a_warning_with_the_line_and_the_tool(tmp_path: Path, schema: dict[str, Any]) -> None:
+    content = f"{json.dumps(PING)}\n{json.dumps({'name': 'pay', 'input_schema': schema})}\n"
+    with pytest.warns(RuntimeWarning, match=r"tools.json, line 2: the schema of tool 'pay' is broken: .*; correct it$"):
+        assert names(read(tmp_path, content)) == ["ping", "pay"]
+
+
+def test_several_broken_schemas_are_one_warning(tmp_path: Path) -> None:
+    tools = [{"name": f"tool_{number}", "input_schema": schema} for number, schema in enumerate(BROKEN_SCHEMAS)]
+    with pytest.warns(RuntimeWarning, match=r"tool 'tool_0' is .* \(in total, 3 tools have") as caught:
+        read(tmp_path, json.dumps(tools))
+    assert len(caught) == 1
+
+
+@pytest.mark.parametrize("path", [None, 5, b"tools.json"])
+def test_path_is_text_or_a_path(path: Any) -> None:
+    with pytest.raises(InvalidCatalogFile, match="a file is given by its path, not by"):
+        read_catalog_file(path)

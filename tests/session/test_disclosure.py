@@ -164,3 +164,26 @@ def test_tools_that_exceed_a_budget_are_deferred() -> None:
     assert disclosure.plan_within(tools, None, count) == disclosure.plan(tools)
     plan = disclosure.plan_within(tools, 29, count)
     assert ([tool.id for tool in plan.visible_tools], plan.is_active) == (["b"], True)
+
+
+def test_pinned_names_may_be_any_collection() -> None:
+    tools = [Tool(name) for name in "abc"]
+    names: Any = ["b"]
+    settings = Disclosure(Activation(tools=0), pinned=names)
+    assert settings == Disclosure(Activation(tools=0), pinned=frozenset({"b"}))
+    assert _names(settings.plan(tools).visible_tools) == ["b"]
+
+
+@pytest.mark.parametrize("pinned", [None, 5, [5], [Tool("a")], b"a"])
+def test_pinned_names_are_texts(pinned: Any) -> None:
+    with pytest.raises(InvalidConfig, match="pinned is a set of the names or ids of tools, not"):
+        Disclosure(pinned=pinned)
+
+
+def test_fields_of_a_selection_are_validated() -> None:
+    wrong: Any = 5
+    for fields in ({"by": wrong}, {"servers": wrong}, {"servers": "shop"}):
+        with pytest.raises(InvalidConfig, match="is a tuple of texts, not"):
+            Selection(**fields)
+    with pytest.raises(InvalidConfig, match="usage is the number of calls by the id of a tool, not 5"):
+        Selection(("usage",), usage=wrong)

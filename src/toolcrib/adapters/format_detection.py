@@ -83,6 +83,8 @@ def _isolate_member(container: Mapping[str, Any], field: str, member: object) ->
 
 
 def _parse_entry(entry: object) -> list[Tool]:
+    if isinstance(entry, Tool):
+        return [entry]
     if not isinstance(entry, Mapping):
         raise InvalidTool(f"a tool is an object, not {describe_json_type(entry)}")
     if _is_provider_search(entry):

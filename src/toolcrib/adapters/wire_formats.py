@@ -12,10 +12,13 @@ from toolcrib.core.calls import CallReply, PastCall, ToolCall
 from toolcrib.core.token_count import MAX_CACHED_COUNTS, TokenCounter, count_tokens
 from toolcrib.core.tool import Tool
 from toolcrib.errors import InvalidConfig, InvalidMessage
+from toolcrib.session.disclosure import find_hosting_provider
 
 JsonObjects = list[dict[str, Any]]
 # Who searches: Toolcrib, Toolcrib in the format of the provider, or the provider.
 SearchMode = Literal["ours", "client", "hosted", "hosted_regex"]
+# The option of a session that selects the search mode.
+NativeSearch = bool | Literal["client", "auto", "bm25", "regex"]
 
 
 class WireFormat(Protocol):
@@ -43,6 +46,8 @@ SEARCH_WIRE_FORMATS: Final[Mapping[str, SearchWireFormat]] = {
     "anthropic": anthropic,
     "openai_responses": openai_responses,
 }
+# The wire formats of the providers that can search.
+_HOSTING_FORMATS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
 WIRE_FORMATS: Final[Mapping[str, WireFormat]] = {
     "anthropic": anthropic,
     "openai_chat": openai_chat,
@@ -54,7 +59,7 @@ WIRE_FORMATS: Final[Mapping[str, WireFormat]] = {
 
 def get_wire_format(name: str) -> WireFormat:
     """Return the wire format with this name."""
-    if name not in WIRE_FORMATS:
+    if not isinstance(name, str) or name not in WIRE_FORMATS:
         known = ", ".join(WIRE_FORMATS)
         raise InvalidConfig(f"no wire format {name!r}; the formats are {known}")
     return WIRE_FORMATS[name]
@@ -69,6 +74,22 @@ def parse_calls(wire: str, reply: object) -> list[ToolCall]:
                 f"this is a reply in the format {other!r}, not {wire!r}; pass the format of your provider"
             )
     return calls
+
+
+def select_search_modes(native: object, model: str | None) -> dict[str, SearchMode]:
+    """Return who searches, by wire format. Toolcrib does for formats that are not listed."""
+    if native == "auto":
+        if not isinstance(model, str | None):
+            raise InvalidConfig(f"model is the id of a model, such as 'claude-sonnet-5', not {model!r}")
+        provider = find_hosting_provider(model or "")
+        return {_HOSTING_FORMATS[provider]: "hosted"} if provider else {}
+    if native is True or native == "client":
+        return dict.fromkeys(_HOSTING_FORMATS.values(), "hosted" if native is True else "client")
+    if native in ("bm25", "regex"):
+        return {"anthropic": "hosted" if native == "bm25" else "hosted_regex"}
+    if native is False:
+        return {}
+    raise InvalidConfig(f'native is True, False, "auto", "client", "bm25" or "regex", not {native!r}')
 
 
 @lru_cache(maxsize=MAX_CACHED_COUNTS)

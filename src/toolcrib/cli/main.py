@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import click
 
 from toolcrib import __version__
-from toolcrib.cli.printing import sanitize
+from toolcrib.cli.printing import print_note, sanitize
 from toolcrib.errors import ToolcribError
 
 # The module and the first line of the help text of each command. The help texts are repeated here so
@@ -72,11 +73,17 @@ class _LazyGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _print_warning
+                return super().invoke(ctx)
         except ToolcribError as error:
             raise click.ClickException("\n".join(map(sanitize, str(error).splitlines()))) from error
         except KeyboardInterrupt:
             raise SystemExit(_EXIT_INTERRUPTED) from None
+
+
+def _print_warning(message: Warning | str, *_: object, **__: object) -> None:
+    print_note(f"Warning: {message}")
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

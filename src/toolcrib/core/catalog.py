@@ -210,17 +210,24 @@ class Catalog:
 
 def list_entries(source: ToolSource) -> list[object]:
     """Return the entries of a source; a single tool, function, toolset or SDK object is one entry."""
-    if isinstance(source, Tool | Mapping | str) or callable(source) or not isinstance(source, Iterable):
+    if isinstance(source, Tool | Mapping | str | bytes) or callable(source) or not isinstance(source, Iterable):
         return [source]
     # Toolsets and the objects of SDKs may be iterable too.
     return [source] if hasattr(source, "has_tool") or hasattr(source, "model_dump") else list(source)
 
 
+def read_catalog(source: ToolSource) -> Catalog:
+    """Return a catalog of the tools of a source, whose schemas are checked."""
+    return Catalog(_convert_entries(list_entries(source)))
+
+
 def _read_tools(source: ToolSource) -> Iterable[Tool]:
     entries = [*source] if isinstance(source, Catalog) else list_entries(source)
     tools = [entry for entry in entries if isinstance(entry, Tool)]
-    if len(tools) == len(entries):
-        return tools
+    return tools if len(tools) == len(entries) else _convert_entries(entries)
+
+
+def _convert_entries(entries: list[object]) -> list[Tool]:
     # Other formats are read by a module above this one, imported only if it is needed.
-    converted: list[Tool] = import_module("toolcrib.tool_sources").read_tools(entries)
-    return converted
+    tools: list[Tool] = import_module("toolcrib.tool_sources").read_tools(entries)
+    return tools

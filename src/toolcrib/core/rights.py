@@ -9,6 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Set
 from inspect import isawaitable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from toolcrib.core.callbacks import WAIT_IN_CALLER, discard_awaitable, is_async
@@ -56,6 +57,12 @@ def build_rights(allowed: AllowedTools | None) -> ToolRights:
                 f"not {type(allowed).__name__}"
             ) from None
     ids = allowed
+    # Only one is checked, because a gateway passes the ids of thousands of tools to every search.
+    for id in islice(ids, 1):
+        if not isinstance(id, str):
+            raise InvalidQuery(
+                f"`allowed` has a {type(id).__name__} in place of the id of a tool; write {{tool.id for tool in tools}}"
+            )
     return ToolRights(lambda tool: tool.id in ids, ids)
 
 

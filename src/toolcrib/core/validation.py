@@ -60,6 +60,15 @@ def check_schema(schema: Mapping[str, Any]) -> None:
     _build_validator(_render_schema(schema))
 
 
+def find_schema_problem(schema: Mapping[str, Any]) -> str:
+    """Return what is wrong with a schema; empty if nothing is."""
+    try:
+        check_schema(schema)
+    except InvalidSchema as error:
+        return str(error)
+    return ""
+
+
 def _render_schema(schema: Mapping[str, Any]) -> str:
     try:
         return json.dumps(schema, separators=(",", ":"))

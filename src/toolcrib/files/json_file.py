@@ -103,6 +103,8 @@ def read_json_file(path: str | PathLike[str], error_type: type[ToolcribError], e
 
     `expected_content` completes the message for an empty file.
     """
+    if not isinstance(path, str | PathLike):
+        raise error_type(f"a file is given by its path, not by {type(path).__name__}")
     file = "standard input" if path == STANDARD_INPUT else str(path)
     content = _read_bytes(path, file, error_type)
     if len(content) > MAX_FILE_BYTES:

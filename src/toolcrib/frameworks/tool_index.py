@@ -18,8 +18,8 @@ from toolcrib.core.catalog import Catalog
 from toolcrib.core.rights import AllowedTools, build_rights
 from toolcrib.core.tool import Tool
 from toolcrib.core.tool_names import ToolNames
-from toolcrib.core.validation import check_schema
-from toolcrib.errors import DuplicateTool, InvalidSchema
+from toolcrib.core.validation import find_schema_problem
+from toolcrib.errors import DuplicateTool
 from toolcrib.search.engine import SearchEngine
 from toolcrib.session.disclosure import Disclosure
 from toolcrib.session.turn import Style, TurnHandler
@@ -117,11 +117,6 @@ def _index_by_id(tools: Iterable[Tool]) -> dict[str, Tool]:
 
 def _warn_about_schemas(tools: Iterable[Tool]) -> None:
     for tool in tools:
-        try:
-            check_schema(tool.input_schema)
-        except InvalidSchema as error:
-            warnings.warn(
-                f"the schema of {tool.id} is broken, so only a part of it is checked: {error}",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        if problem := find_schema_problem(tool.input_schema):
+            message = f"the schema of {tool.id} is broken, so only a part of it is checked: {problem}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)

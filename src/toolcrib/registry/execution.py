@@ -12,13 +12,13 @@ import logging
 import os
 import re
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import takewhile
+from itertools import islice, takewhile
 from types import UnionType
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ _ZERO: Final = (_NUMBER, 0, "")
 Work = Callable[[], Any]
 
 MAX_ERROR_CHARS: Final = 2_000
+# A generator may be endless.
+MAX_YIELDED_VALUES: Final = 10_000
 
 _lock = threading.Lock()
 # One loop per process: after a fork, the child has this table but not the thread.
@@ -244,7 +246,21 @@ def render_value(value: object) -> str:
     """Return the value of a tool as text for a model: a string unchanged, other values as JSON."""
     if isinstance(value, str):
         return value
+    if isinstance(value, AsyncIterator):
+        raise ValueError("it is an async generator, which can't be read here; return a list")
+    if isinstance(value, Iterator):
+        value = _read_values(value)
     return to_json(value, fallback=str, inf_nan_mode="strings").decode()
+
+
+def _read_values(values: Iterator[object]) -> list[object]:
+    try:
+        read = list(islice(values, MAX_YIELDED_VALUES + 1))
+    except Exception as error:
+        raise ValueError(describe_exception(error)) from error
+    if len(read) > MAX_YIELDED_VALUES:
+        raise ValueError(f"it yields more than {MAX_YIELDED_VALUES:,} values; return fewer")
+    return read
 
 
 def _tool_failed_error(name: str, exception: BaseException) -> ToolFailed:

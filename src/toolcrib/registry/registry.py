@@ -20,7 +20,7 @@ from toolcrib.adapters.toolcrib_json import TOOL_FIELDS
 from toolcrib.core.calls import CallResult
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_NAME_CHARS, Tool
-from toolcrib.core.validation import check_schema, find_problems
+from toolcrib.core.validation import find_problems, find_schema_problem
 from toolcrib.errors import (
     DuplicateTool,
     InvalidArguments,
@@ -83,6 +83,9 @@ class Registry:
         self._catalog = Catalog()
         self._before: list[BeforeHook] = []
         self._after: list[AfterHook] = []
+
+    def __repr__(self) -> str:
+        return f"Registry({len(self._catalog)} tools)"
 
     @property
     def catalog(self) -> Catalog:
@@ -364,10 +367,8 @@ class Registry:
             raise InvalidTool(
                 f"tool {tool.id!r}: {execution.VERSION_SEPARATOR} separates a name from a version; use another character"
             )
-        try:
-            check_schema(tool.input_schema)
-        except InvalidSchema as error:
-            raise InvalidSchema(f"tool {tool.id!r}: {error}") from None
+        if problem := find_schema_problem(tool.input_schema):
+            raise InvalidSchema(f"tool {tool.id!r}: {problem}")
         entry = execution.RegistryEntry(tool, bind, timeout_seconds or self._timeout_seconds)
         number = entry.version_key
         with self._lock:

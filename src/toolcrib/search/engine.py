@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
+from threading import Lock
 from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
-from toolcrib.core.catalog import Catalog, ToolSource
+from toolcrib.core.catalog import Catalog, ToolSource, read_catalog
 from toolcrib.core.rights import AllowedTools, ToolPredicate, ToolRights, build_rights
 from toolcrib.core.tool import Tool
 from toolcrib.encoder.default import DEFAULT_ENCODER
@@ -66,13 +67,21 @@ class SearchEngine:
     """
 
     def __init__(self, catalog: Catalog | ToolSource, rankers: Mapping[str, Ranker] = RANKERS) -> None:
-        if not rankers:
-            raise InvalidConfig("an engine needs a ranker; leave `rankers` out to have them all")
-        self.catalog = catalog if isinstance(catalog, Catalog) else Catalog(catalog)
+        if not rankers or not isinstance(rankers, Mapping) or not all(hasattr(one, "fit") for one in rankers.values()):
+            raise InvalidConfig(
+                "an engine needs rankers by mode, such as {'lexical': LexicalRanker()}; leave `rankers` out to have "
+                "them all"
+            )
+        self.catalog = catalog if isinstance(catalog, Catalog) else read_catalog(catalog)
         self._rankers = dict(rankers)
         self._indexes: dict[str, Index] = {}
+        # The first thread that needs an index fits it, and the others wait for it.
+        self._locks = {mode: Lock() for mode in self._rankers}
         self._names: NameIndex | None = None
         self._facets: FacetIndex | None = None
+
+    def __repr__(self) -> str:
+        return f"SearchEngine({len(self.catalog)} tools, modes: {', '.join(self._rankers)})"
 
     @property
     def modes(self) -> tuple[str, ...]:
@@ -97,6 +106,8 @@ class SearchEngine:
         candidates and compares the others by provisional vectors, until `warm_up` has encoded all tools.
         Then searches are better and faster, and their results are `fully_encoded`.
         """
+        if not isinstance(max_tools, int) or isinstance(max_tools, bool) or max_tools < 0:
+            raise InvalidLimit(f"max_tools must be a whole number from 0, not {max_tools!r}")
         return warm_up_index(self._index(self._check_mode(mode)), max_tools)
 
     def search(
@@ -146,6 +157,7 @@ class SearchEngine:
 
     def with_reasons(self, result: SearchResult) -> SearchResult:
         """Return a result of this engine with the reasons for each of its hits."""
+        self._check_result(result)
         parts = tuple(map(self.with_reasons, result.parts))
         if parts:
             before = (hit for part in result.parts for hit in part)
@@ -163,6 +175,7 @@ class SearchEngine:
 
     def group_hits(self, result: SearchResult) -> tuple[HitGroup, ...]:
         """Return the hits of a result of this engine, with duplicates on several servers grouped."""
+        self._check_result(result)
         index = self._index(result.mode)
         if not isinstance(index, SimilarityIndex) or len(result) < 2:
             return tuple(map(HitGroup, result.hits))
@@ -281,6 +294,15 @@ class SearchEngine:
         if not isinstance(mode, str) or mode not in self._rankers:
             raise InvalidQuery(f"no mode {mode!r}; the modes are {', '.join(self._rankers)}")
         return mode
+
+    def _check_result(self, result: SearchResult) -> None:
+        if not isinstance(result, SearchResult):
+            raise InvalidConfig(f"pass a result of `search`, not {type(result).__name__}")
+        if result.mode not in self._rankers or any(self.catalog.tool_at(hit.slot) != hit.tool for hit in result):
+            raise InvalidConfig(
+                "this result is of another engine or an earlier catalog; pass it to the engine that returned it, "
+                "or search again"
+            )
 
     def _rank(
         self, query: str, mode: str, where: Where, is_allowed: ToolPredicate | None
@@ -403,7 +425,10 @@ class SearchEngine:
     def _index(self, mode: str) -> Index:
         index = self._indexes.get(mode)
         if index is None:
-            index = self._indexes[mode] = self._rankers[mode].fit(self.catalog)
+            with self._locks[mode]:
+                index = self._indexes.get(mode)
+                if index is None:
+                    index = self._indexes[mode] = self._rankers[mode].fit(self.catalog)
         return index
 
 

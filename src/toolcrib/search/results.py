@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from html import escape
 from itertools import chain
+from numbers import Real
 from typing import Any, Final
 
 from toolcrib.core.tool import Tool
+from toolcrib.errors import InvalidConfig
 from toolcrib.search.ranker import MatchReason
 
 # The confidence of a hit that just reaches its ranker's threshold.
@@ -126,6 +128,7 @@ class SearchResult:
             "confidence_threshold": self.confidence_threshold,
             "parts": [part.to_dict() for part in self.parts],
             "uncovered": list(self.uncovered),
+            "fully_encoded": self.fully_encoded,
         }
 
     def __repr__(self) -> str:
@@ -148,6 +151,8 @@ class SearchResult:
 
     def with_threshold(self, threshold: float) -> SearchResult:
         """Return the same result, confident only from this confidence on."""
+        if isinstance(threshold, bool) or not isinstance(threshold, Real) or not 0 <= threshold <= 1:
+            raise InvalidConfig(f"a confidence threshold is a number from 0 to 1, not {threshold!r}")
         parts = tuple(part.with_threshold(threshold) for part in self.parts)
         uncovered = find_uncovered(parts) if parts else self.uncovered
         return replace(self, confidence_threshold=threshold, parts=parts, uncovered=uncovered)

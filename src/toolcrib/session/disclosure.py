@@ -143,6 +143,11 @@ class Selection:
     def __post_init__(self) -> None:
         if isinstance(self.by, str):
             object.__setattr__(self, "by", (self.by,))
+        for name, value in (("by", self.by), ("servers", self.servers)):
+            if isinstance(value, str) or not isinstance(value, Collection):
+                raise InvalidConfig(f"{name} is a tuple of texts, not {value!r}; write ({value!r},)")
+        if not isinstance(self.usage, Mapping):
+            raise InvalidConfig(f"usage is the number of calls by the id of a tool, not {self.usage!r}")
         if unknown := [key for key in self.by if key not in ORDERS]:
             raise InvalidConfig(f"no order of tools {unknown[0]!r}; the orders are {', '.join(ORDERS)}")
 
@@ -215,6 +220,9 @@ class Disclosure:
             )
         if isinstance(self.pinned, str):
             raise InvalidConfig(f"pinned is a set of names; write frozenset({{{self.pinned!r}}})")
+        if not isinstance(self.pinned, Collection) or not all(isinstance(name, str) for name in self.pinned):
+            raise InvalidConfig(f"pinned is a set of the names or ids of tools, not {self.pinned!r}")
+        object.__setattr__(self, "pinned", frozenset(self.pinned))
         if not isinstance(self.selection, Selection):
             raise InvalidConfig(f'selection is a Selection, not {self.selection!r}; write Selection(("alphabetical",))')
         if not callable(self.count):
