@@ -29,7 +29,7 @@ def test_database_that_is_away_is_shown_until_it_is_back(
         try:
             status = page.locator("[data-connection-text]")
             expect(status).to_have_text("Database unavailable")
-            banner = page.get_by_text("Search and calls work")
+            banner = page.get_by_text("Searches and calls work")
             expect(banner).to_be_visible()
             # A page that is opened meanwhile shows what does not need the database.
             page.reload()

@@ -148,7 +148,7 @@ function createKey() {
       field("Name", name, "Appears in logs and in the audit log, such as the name of a person or a machine."),
       field("Access", profile, "What clients with this key may use."),
       ...budget.fields,
-      keys.length ? null : h("p.notice", { dataset: { kind: "warn" } }, "This is the first key. Every client needs a key afterwards, and this page logs in with the new one."),
+      keys.length ? null : h("p.notice", { dataset: { kind: "warn" } }, "This is the first key. From now on, every client needs a key, and this page logs in with the new one."),
     ],
     "Create",
     async () => {
