@@ -40,7 +40,10 @@ class GatewayMetrics:
         self._seconds = metrics.counter("toolcrib_call_seconds_total", "Total duration of tool calls.", "server")
 
     def refresh(self, router: McpRouter) -> None:
-        """Update all metrics. It is thread-safe, and may wait for the disk. While the store is unavailable, old totals stay."""
+        """Update all metrics. It is thread-safe and may wait for the disk.
+
+        While the store is unavailable, the totals do not change.
+        """
         hub = router.hub
         with suppress(InvalidStore):
             hub.flush()
