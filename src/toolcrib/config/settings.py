@@ -360,7 +360,9 @@ class LlmUpstreamConfig:
         None, "Overrides `thresholdTokens` of `modelGateway`; null leaves it.", 0, 100 * _MILLION
     )
     prefetch: bool = setting(
-        True, "In `dispatch`, send the definitions that a message of the user certainly needs with the message."
+        True,
+        "In `dispatch`, search with each short message of the user, and add the definitions that fit with high "
+        "confidence to it.",
     )
     cached_price: float | None = setting(
         None,

@@ -231,7 +231,7 @@ class ToolIndex:
         return {"tool_name": self.tools[tool.id].wire_name, "tool_input": arguments} if tool else None
 
     def find_for_message(self, text: str) -> Sequence[Tool]:
-        """Return the deferred tools that a message of the user certainly needs. Slow: run it in a thread.
+        """Return the deferred tools that fit a message of the user with high confidence. Slow: run it in a thread.
 
         The result depends on the tools and the text alone, so later requests get the same one.
         """
