@@ -241,9 +241,8 @@ def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, 
             "",
             *table(found),
             "",
-            "The line of groups counts what stands in the first five groups that the first ten hits make. "
-            "What use teaches is off in all lines: without evidence it changes nothing; see "
-            "[what it adds](experience.md).",
+            "The last row counts the tools in the first five groups of the first ten hits; duplicates of a tool on "
+            "several servers are one group.",
             "",
         ]
     )

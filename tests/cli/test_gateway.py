@@ -59,7 +59,7 @@ def test_status_of_a_running_gateway(demo_gateway: GatewayProcess, tmp_path: Pat
     assert result.returncode == 0, result.stderr
     line = next(line for line in result.stdout.splitlines() if line.startswith("demo"))
     assert "started" in line and "tools" in line and "call" in line
-    assert "saved MCP clients" in result.stdout
+    assert "MCP clients: " in result.stdout
     document = json.loads(run(tmp_path, "status", "--url", demo_gateway.url, "--json").stdout)
     assert document["status"] == "ok"
     assert document["servers"][0]["name"] == "demo"

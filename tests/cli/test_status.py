@@ -144,12 +144,12 @@ def test_counts_and_savings_are_printed() -> None:
     with run_peer(json_reply(COMPLETE)) as peer:
         result = run("--url", peer.address, code=0)
     assert "! 1 tool quarantined; see toolcrib approve" in result.stdout
-    assert "1 tool list and 1 search saved MCP clients nothing yet." in result.stdout
+    assert "MCP clients: 1 tool list, 1 search, no tokens saved." in result.stdout
     more = {**COMPLETE, "counts": {"listings": 2, "tokens_saved": 2000, "model_requests": 1}}
     with run_peer(json_reply(more)) as peer:
         result = run("--url", peer.address, code=0)
-    assert "2 tool lists and 0 searches saved MCP clients about 2,000 tokens." in result.stdout
-    assert "1 request with deferred tools saved LLM clients nothing yet." in result.stdout
+    assert "MCP clients: 2 tool lists, 0 searches, about 2,000 tokens saved." in result.stdout
+    assert "LLM clients: 1 request with deferred tools, no tokens saved." in result.stdout
 
 
 def test_key_is_sent_as_utf_8_and_validated() -> None:

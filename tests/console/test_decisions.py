@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from playwright.sync_api import Page, expect
@@ -16,7 +17,7 @@ HOSTILE = (
 
 def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: GatewayProcess, showcase: Path) -> None:
     page.goto("/decisions")
-    expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    expect(page.get_by_text("Nothing to decide")).to_be_visible()
     edit_tools(showcase, "wiki", search_pages=HOSTILE, create_page="Create a page in the wiki.")
     gateway.request("/api/servers/wiki/restart", body={})
     # The open page updates without a reload.
@@ -30,7 +31,7 @@ def test_changes_are_reviewed_rejected_and_approved(page: Page, gateway: Gateway
     changed = page.get_by_role("article", name="create_page")
     expect(changed.locator("del")).to_contain_text("space")
     changed.get_by_role("button", name="Approve").click()
-    expect(page.get_by_text("Nothing waits for you")).to_be_visible()
+    expect(page.get_by_text("Nothing to decide")).to_be_visible()
     wait_until(lambda: gateway.request("/api/tools/wiki___create_page").status == 200)
     assert gateway.request("/api/tools/wiki___search_pages").status == 404
 
@@ -76,6 +77,29 @@ def test_all_changes_of_a_server_are_approved_together(page: Page, gateway: Gate
     dialog.get_by_role("button", name="Approve all").click()
     expect(wiki).to_have_count(0)
     wait_until(lambda: gateway.request("/api/tools/wiki___move_page").status == 200)
+
+
+def test_new_tool_without_a_finding_is_not_called_suspicious(
+    page: Page, gateway: GatewayProcess, showcase: Path
+) -> None:
+    path = showcase / "wiki.tools.json"
+    spec = json.loads(path.read_text(encoding="utf-8"))
+    export = next(tool for tool in spec["tools"] if tool["name"] == "export_page")
+    # Its name is similar to that of a quarantined tool, so it is quarantined too.
+    copy = {**export, "name": "export_page_v2"}
+    changed = [*spec["tools"], copy]
+    path.write_text(json.dumps({**spec, "tools": changed}), encoding="utf-8")
+    edit_tools(showcase, "wiki", export_page="Export a page as a book.")
+    gateway.request("/api/servers/wiki/restart", body={})
+    wait_until(lambda: "wiki___export_page_v2" in gateway.servers()["wiki"]["waiting"])
+    page.goto("/decisions")
+    new = page.get_by_role("article", name="export_page_v2")
+    expect(new).to_contain_text("new definition")
+    expect(new).not_to_contain_text("suspicious")
+    expect(page.get_by_role("article", name="export_page", exact=True)).to_contain_text("changed definition")
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    gateway.request("/api/servers/wiki/restart", body={})
+    wait_until(lambda: "wiki___export_page" not in gateway.servers()["wiki"]["waiting"])
 
 
 def test_override_is_previewed_saved_and_deleted(page: Page, gateway: GatewayProcess, showcase: Path) -> None:

@@ -113,7 +113,7 @@ def test_entry_of_a_search_shows_hits_and_what_was_called(browser: Browser, busy
         page.goto("/activity?client=searcher")
         page.get_by_role("button", name="echo a <b>text</b>").first.click()
         dialog = page.get_by_role("dialog", name="Entry")
-        expect(dialog.get_by_role("heading", level=3)).to_contain_text(["Found", "Called then"])
+        expect(dialog.get_by_role("heading", level=3)).to_contain_text(["Found", "Calls after this search"])
         expect(dialog).to_contain_text("office___echo")
         expect(dialog).to_contain_text("refused")
         page.keyboard.press("Escape")
@@ -295,7 +295,7 @@ def test_conversation_is_followed_turn_by_turn(browser: Browser, busy: GatewayPr
     store.close()
     with logged_in(browser, busy.url) as page:
         page.goto("/llm")
-        assert figure(page, "Held back") == "90K"
+        assert figure(page, "Tokens saved") == "90K"
         expect(page.get_by_role("region", name="Usage by model")).to_contain_text("gpt-x")
         page.get_by_role("region", name="Conversations").get_by_role("button", name="gpt-x").click()
         turns = page.get_by_role("dialog").locator(".turn")

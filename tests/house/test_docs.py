@@ -20,7 +20,9 @@ from toolcrib.config.jsonc import parse_jsonc
 from toolcrib.config.parser import KNOWN_KEYS, parse_config
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = sorted(
+    page for pattern in ("*.md", "docs/**/*.md", "benchmarks/**/*.md", "training/*.md") for page in ROOT.glob(pattern)
+)
 
 _PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _JSON = re.compile(r"^ *```jsonc?\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

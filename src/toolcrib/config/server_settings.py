@@ -31,8 +31,8 @@ class ServerConfig:
     env: Mapping[str, str] = setting({}, "Environment variables for the program.", secret=True)
     inherit_env: tuple[str, ...] | None = setting(
         None,
-        "Names or patterns of the variables that the program inherits from the gateway, besides `PATH`, `HOME` and the "
-        "like; null for `inheritEnv` of `safety`.",
+        "Names or patterns of the variables that the program inherits from the gateway, besides `PATH`, `HOME` and a "
+        "few others; null for `inheritEnv` of `safety`.",
     )
     cwd: str | None = setting(None, "The working directory of the program.")
     url: str = setting("", "The URL of a server on HTTP.", secret=True)

@@ -189,8 +189,8 @@ class SafetyConfig:
 
     changed: ChangedAction = setting(
         "block",
-        "What to do when the definition of a tool differs from the approved one: hold the tool until you approve it, "
-        "use it and warn, or do not compare definitions.",
+        "What to do when the definition of a tool differs from the approved one: quarantine the tool until you approve "
+        "it, use it and warn, or do not compare definitions.",
     )
     scan: ScanAction = setting(
         "flag", "What to do when a definition contains hidden text or instructions to the model."
@@ -200,13 +200,14 @@ class SafetyConfig:
     )
     new: NewToolAction = setting(
         "auto",
-        "What to do with a new tool of a server whose tools are known: hold it until you approve it, or trust it. "
-        "`auto` holds it if its definition looks hostile or its name is similar to that of a quarantined tool.",
+        "What to do with a new tool of a server whose tools are known: `hold` quarantines it until you approve it, and "
+        "`trust` uses it. `auto` quarantines it if its definition looks hostile, or if its name is similar to that of a "
+        "quarantined tool.",
     )
     inherit_env: tuple[str, ...] | None = setting(
         None,
         "Names or patterns of the environment variables that servers inherit from the gateway, besides `PATH`, `HOME` "
-        "and the like; null for all except `TOOLCRIB_*`.",
+        "and a few others; null for all except `TOOLCRIB_*`.",
     )
 
 
@@ -359,7 +360,9 @@ class LlmUpstreamConfig:
         None, "Overrides `thresholdTokens` of `modelGateway`; null leaves it.", 0, 100 * _MILLION
     )
     prefetch: bool = setting(
-        True, "In `dispatch`, send the definitions that a message of the user certainly needs with the message."
+        True,
+        "In `dispatch`, search with each short message of the user, and add the definitions that fit with high "
+        "confidence to it.",
     )
     cached_price: float | None = setting(
         None,

@@ -60,7 +60,7 @@ RenderPage = Callable[[Request, str, str], str]
 
 
 class StaticFiles:
-    """All static files, held in memory."""
+    """All static files, kept in memory."""
 
     def __init__(self) -> None:
         folder = files("toolcrib.console").joinpath("static")

@@ -149,7 +149,7 @@ TOOLS_QUARANTINED: Final = (
     "`toolcrib approve {server}`."
 )
 TOOL_QUARANTINED: Final = (
-    "{name} is held back, because {reason}. Do not use another tool in its place without asking the user. "
+    "{name} is quarantined, because {reason}. Do not use another tool in its place without asking the user. "
     "A person can review and approve it with `toolcrib approve {id}`."
 )
 TOOL_CHANGED: Final = (

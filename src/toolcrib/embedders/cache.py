@@ -1,4 +1,4 @@
-"""An embedder that caches the vectors of another embedder in memory and in a SQLite file, such as the file of the user."""
+"""An embedder that caches the vectors of another embedder in memory and in a SQLite file."""
 
 from __future__ import annotations
 

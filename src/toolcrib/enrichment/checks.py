@@ -1,4 +1,4 @@
-"""Check written requests: their text, and that a search for them finds their tool and no better one."""
+"""Check written requests: their text, and that a search for them finds their tool before any other."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from toolcrib.search.ranker import Ranker
 
 MIN_REQUEST_CHARS: Final = 8
 MAX_REQUEST_CHARS: Final = 300
-# Without its requests, a tool must be among this many hits for each of them, with this share of the best score.
-# A request for another tool does not pass this check, whatever a description asks a model to write.
+# Before its requests are added, a search for each of them must find the tool among this number of hits, with this
+# share of the best score. So a description cannot make a model write requests for another tool.
 MAX_RANK: Final = 10
 MIN_SCORE_SHARE: Final = 0.6
 
@@ -28,7 +28,7 @@ class RejectedRequest(NamedTuple):
 
 
 class CheckedRequests(NamedTuple):
-    """The requests for one tool that passed the checks, and the others."""
+    """The requests for one tool that passed the checks, and the rejected ones."""
 
     kept: tuple[str, ...]
     rejected: tuple[RejectedRequest, ...]
@@ -61,7 +61,7 @@ class RequestChecker:
         return left or self._engine.warm_up(max_tools=max_tools)
 
     def check(self, tool: Tool, texts: Sequence[str], max_count: int) -> CheckedRequests:
-        """Return which of the texts are requests for a tool, at most `max_count`."""
+        """Return the texts that pass the checks as requests for a tool, at most `max_count`, and the rejected ones."""
         rejected: list[RejectedRequest] = []
         found: list[str] = []
         for text in texts:
@@ -88,12 +88,12 @@ class RequestChecker:
         return self._engine.with_catalog(self._engine.catalog.with_tools([tool.with_example_requests(texts)]))
 
     def _find_search_problem(self, text: str, tool: Tool) -> str:
-        """Return why a request does not belong to a tool without its requests; empty if it does."""
+        """Return why a search without example requests does not find the tool; empty if it does."""
         hits = self.plain_engine.search(text, limit=MAX_RANK).hits
         own = next((hit for hit in hits if hit.tool.id == tool.id), None)
         if own is None:
             first = f"; {hits[0].tool.id} is first" if hits else ""
-            return f"a search for it does not find the tool among {MAX_RANK}{first}"
+            return f"a search for it does not find the tool among the first {MAX_RANK}{first}"
         if own.score < MIN_SCORE_SHARE * hits[0].score:
             return f"{hits[0].tool.id} fits much better"
         return ""

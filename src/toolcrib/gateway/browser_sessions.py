@@ -67,13 +67,16 @@ class BrowserSessions:
         return token
 
     def redeem_link(self, token: str) -> bool:
-        """Return whether a link token is valid. It is not valid again. Raise `InvalidStore` if the store is away."""
+        """Return whether a link token is valid, and invalidate it. Raise `InvalidStore` if the store is unavailable."""
         if self._store is None:
             return self._clock() < self._links.pop(_digest(token), 0.0)
         return self._store.take_value("link", _digest(token), self._clock()) is not None
 
     def open_session(self, key_hash: str) -> str:
-        """Open a session and return the value of its cookie. While the store is away, only this process knows it."""
+        """Open a session and return the value of its cookie.
+
+        While the store is unavailable, only this process knows the session.
+        """
         cookie = secrets.token_urlsafe(32)
         now = self._clock()
         session = BrowserSession(_digest(cookie), key_hash, secrets.token_urlsafe(32), now + BROWSER_SESSION_SECONDS)
@@ -92,7 +95,7 @@ class BrowserSessions:
         return self._store is not None and self._clock() - checked_at >= CHECK_SESSION_SECONDS
 
     def load_session(self, cookie: str) -> None:
-        """Read a session that another replica may have opened or ended. While the store is away, nothing changes."""
+        """Read a session that another replica may have opened or ended; do nothing if the store is unavailable."""
         id, now = _digest(cookie), self._clock()
         assert self._store is not None
         try:
@@ -127,7 +130,7 @@ class BrowserSessions:
         return session
 
     def end_session(self, id: str) -> None:
-        """End a session in the store, so that other replicas forget it soon. Raise `InvalidStore` if it is away."""
+        """End a session in the store, and soon on other replicas. Raise `InvalidStore` if the store is unavailable."""
         if self._store is not None:
             self._store.take_value("login", id, self._clock())
 

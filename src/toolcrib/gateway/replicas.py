@@ -120,7 +120,7 @@ class ReplicaChannel:
         try:
             found = await anyio.to_thread.run_sync(self._store.get_values, "lease", [name], time.time())
         except ToolcribError:
-            # While the store is away, nothing is known of other replicas.
+            # While the store is unavailable, nothing is known of other replicas.
             return True
         return name in found
 

@@ -287,7 +287,7 @@ def build_server_tools(
     """
     server_id = server.alias or server.name
     entries: list[DirectoryEntry] = []
-    held: dict[str, QuarantinedTool] = {}
+    quarantined_tools: dict[str, QuarantinedTool] = {}
     for definition in definitions:
         remote_name = definition.name
         if not _is_exposed(server, remote_name):
@@ -295,7 +295,7 @@ def build_server_tools(
         name = build_public_name(server_id, settings, remote_name)
         if remote_name in quarantined:
             id = f"{server.name}{SERVER_SEPARATOR}{remote_name}"
-            held[name] = QuarantinedTool(name, id, quarantined[remote_name])
+            quarantined_tools[name] = QuarantinedTool(name, id, quarantined[remote_name])
             continue
         tool = definition.tool
         policy = _POLICIES.get(server.defer_tools, tool.policy)
@@ -311,7 +311,7 @@ def build_server_tools(
                 is_changed=remote_name in changed,
             )
         )
-    return ServerTools(server, tuple(entries), held)
+    return ServerTools(server, tuple(entries), quarantined_tools)
 
 
 def set_requests(tools: ServerTools, requests: Mapping[str, Sequence[str]]) -> ServerTools:

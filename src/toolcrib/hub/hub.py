@@ -55,7 +55,7 @@ from toolcrib.storage.tool_usage import ToolUsageTotal
 
 FULL_ACCESS: Final = AccessProfile("")
 # Calls and counters are buffered until `flush`, so that requests do not wait for the disk. While the store
-# is away, the calls of so many tools are counted.
+# is unavailable, the calls of at most this number of tools are counted.
 MAX_UNWRITTEN_TOOLS: Final = 50_000
 # The search engine indexes only the beginning of a server's instructions.
 MAX_INSTRUCTION_CHARS: Final = 2_000
@@ -253,7 +253,7 @@ class Hub:
     def get_stats(self) -> dict[str, int]:
         """Return all counters, including amounts that are not yet written.
 
-        While the store is away, the stored amounts are those that were read last.
+        While the store is unavailable, the stored amounts are those that were read last.
         """
         with self._lock:
             with suppress(StoreUnavailable):
@@ -399,7 +399,7 @@ class Hub:
     def _read_pins(self, server: str, definitions: Sequence[ToolDefinition]) -> dict[str, Pin] | None:
         """Return the pins of a server, or None if they approve exactly these definitions.
 
-        While the store is away, return those that were read last.
+        While the store is unavailable, return those that were read last.
         """
         try:
             if self._is_approved(server, definitions):

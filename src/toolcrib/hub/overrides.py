@@ -103,24 +103,24 @@ def override_entry(entry: DirectoryEntry, override: ToolOverride, settings: Tool
 
 def apply_profile(directory: ToolDirectory, profile: AccessProfile, settings: ToolSearchConfig) -> ToolDirectory:
     """Return the directory with the overrides of a profile, and without tools that differ from its pins."""
-    servers = (_hold_unpinned(tools, profile.pins) for tools in directory.servers)
+    servers = (_quarantine_unpinned(tools, profile.pins) for tools in directory.servers)
     changed = tuple(apply_overrides(tools, profile.overrides, settings) for tools in servers)
     return replace(directory, servers=changed)
 
 
-def _hold_unpinned(tools: ServerTools, pins: Mapping[str, str]) -> ServerTools:
+def _quarantine_unpinned(tools: ServerTools, pins: Mapping[str, str]) -> ServerTools:
     """Quarantine the tools of a server whose definitions differ from the pins of a profile."""
     server_id = tools.server.alias or tools.server.name
     kept: list[DirectoryEntry] = []
-    held = dict(tools.quarantined)
+    quarantined = dict(tools.quarantined)
     for entry in tools.entries:
         names = (f"{server_id}{SERVER_SEPARATOR}{entry.remote_name}", entry.name)
         wanted = [pins[name] for name in names if name in pins]
         if wanted and any(pin != compute_fingerprint(entry.original or entry.definition) for pin in wanted):
-            held[entry.name] = QuarantinedTool(entry.name, names[0], _UNPINNED)
+            quarantined[entry.name] = QuarantinedTool(entry.name, names[0], _UNPINNED)
         else:
             kept.append(entry)
-    return tools if len(kept) == len(tools.entries) else replace(tools, entries=tuple(kept), quarantined=held)
+    return tools if len(kept) == len(tools.entries) else replace(tools, entries=tuple(kept), quarantined=quarantined)
 
 
 def restore_entry(entry: DirectoryEntry, settings: ToolSearchConfig) -> DirectoryEntry:

@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 def open_hub(config: GatewayConfig, *, wait_seconds: float = 0) -> Hub:
     """Open the store of a configuration and return a hub over it.
 
-    While PostgreSQL is away, wait for it for a time: keys, access profiles and approvals are in the store, and
+    While PostgreSQL is unavailable, wait for it for a time: keys, access profiles and approvals are in the store, and
     without them a gateway can't know who may call what.
     """
     url = resolve_store_url(config)
@@ -83,7 +83,7 @@ def load_known_servers(config: GatewayConfig) -> KnownServers:
 
 
 class SharedVectors:
-    """The vectors of a store, which all replicas use. While it is away, tools are encoded again."""
+    """The vectors of a store, which all replicas use. While it is unavailable, tools are encoded again."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

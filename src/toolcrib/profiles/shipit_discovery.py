@@ -1,4 +1,4 @@
-"""shipit 2.2 around its search: what is deferred, what is reused, and discovery on MCP servers.
+"""The parts of shipit 2.2 around its search: deferred tools, reused schemas, and discovery on MCP servers.
 
 Tools of MCP servers are loaded as long as they fit a budget, smallest server first; the tools of
 the other servers are loaded when `ShipitDiscovery.search` finds them.

@@ -25,7 +25,7 @@ else:
     import fcntl
 
 JournalKind = Literal["audit", "calls", "keys", "llm"]
-# While the database is away, lines over this size are only kept in memory.
+# While the database is unavailable, lines over this size are only kept in memory.
 MAX_JOURNAL_BYTES: Final = 64 * 1024 * 1024
 # At most this many lines of a dead process are written in one transaction.
 MAX_RECOVERED_LINES: Final = 1_000

@@ -56,7 +56,7 @@ def command(
 ) -> None:
     """Print the audit log: who searched, called and changed what.
 
-    The fields for --where are key, client, session, server and tool. The gateway may run meanwhile.
+    The fields for --where are key, client, session, server and tool. The gateway can keep running.
     """
     # The time, the action and the outcome.
     selected = {name: value for name, value in options.items() if value is not None}

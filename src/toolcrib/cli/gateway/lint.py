@@ -114,10 +114,10 @@ def _find_twins(tools: Iterable[Tool]) -> Mapping[str, list[str]]:
 @config_option
 @json_option
 def command(servers: tuple[str, ...], config_file: str | None, as_json: bool) -> None:
-    """List tools whose texts will not be found by a search.
+    """List the tools that a search will probably not find.
 
     The tools are those that the servers listed when the gateway last ran, with your overrides. SERVERS restricts
-    the list to some servers. Put the texts right with "overrides" in toolcrib.json.
+    the list to some servers. Correct their texts with "overrides" in toolcrib.json.
     """
     config = load_config(require_config_path(config_file))
     for name in servers:

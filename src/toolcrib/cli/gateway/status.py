@@ -83,11 +83,11 @@ def _print_status(status: Mapping[str, Any]) -> None:
     lists = format_count(counts.get("listings", 0), "tool list")
     searches = format_count(counts.get("searches", 0), "search", "searches")
     saved = _format_savings(counts.get("tokens_saved", 0))
-    click.secho(f"{lists} and {searches} saved MCP clients {saved}.", bold=True)
+    click.secho(f"MCP clients: {lists}, {searches}, {saved} saved.", bold=True)
     if counts.get("model_requests"):
         requests = format_count(counts["model_requests"], "request")
         saved = _format_savings(counts.get("model_tokens_saved", 0))
-        click.secho(f"{requests} with deferred tools saved LLM clients {saved}.", bold=True)
+        click.secho(f"LLM clients: {requests} with deferred tools, {saved} saved.", bold=True)
     # Gateways before 0.3 do not have it.
     today = stats.get("llm_today")
     if isinstance(today, Mapping) and today.get("requests"):
@@ -116,4 +116,4 @@ def _pad_unit(unit: str, count: int) -> str:
 
 def _format_savings(tokens: int) -> str:
     """Return the saved tokens; a search tool may be larger than a few small tools."""
-    return f"about {format_count(tokens, 'token')}" if tokens > 0 else "nothing yet"
+    return f"about {format_count(tokens, 'token')}" if tokens > 0 else "no tokens"

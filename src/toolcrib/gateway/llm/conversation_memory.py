@@ -32,7 +32,7 @@ MAX_BYTES: Final = 64 << 20
 MAX_ENTRY_BYTES: Final = 256 << 10
 FLUSH_SECONDS: Final = 0.1
 KEEP_SECONDS: Final = 86_400.0
-# How many values a replica reads when it starts, and how many wait while the store is away.
+# How many values a replica reads when it starts, and how many wait while the store is unavailable.
 MAX_LOADED_VALUES: Final = 2_000
 MAX_UNWRITTEN_VALUES: Final = 5_000
 _TOPIC: Final = "conversations"

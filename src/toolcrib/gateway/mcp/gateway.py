@@ -71,7 +71,7 @@ async def run_and_log_errors(function: Callable[[], object]) -> bool:
     try:
         return bool(await anyio.to_thread.run_sync(function))
     except ToolcribError as error:
-        # The store itself reports once that it is away.
+        # The store itself reports once that it is unavailable.
         _log.log(logging.DEBUG if isinstance(error, StoreUnavailable) else logging.WARNING, "%s", error)
         return False
 

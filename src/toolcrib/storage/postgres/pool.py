@@ -1,7 +1,7 @@
 """A bounded pool of connections that reports why it cannot connect.
 
 `psycopg_pool` hides the reason from the caller, and waits longer and longer between its attempts, so a
-store would stay away for minutes after the server is back.
+store would stay unavailable for minutes after the server is back.
 """
 
 from __future__ import annotations

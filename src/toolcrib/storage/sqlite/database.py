@@ -147,7 +147,7 @@ def open_lock_file(path: Path) -> tuple[IO[bytes], bool]:
 class SqliteDatabase:
     """Runs functions with the connection of a database, and replaces a damaged file."""
 
-    # Unlike a server, a file is never away for a time: one that cannot be used raises an error each time.
+    # Unlike a server, a file is never unavailable for a time: one that cannot be used raises an error each time.
     is_available: Final = True
     copy_statements: Final = ()
 

@@ -227,7 +227,7 @@ async def test_script_learns_that_a_tool_is_held_and_which_one_has_changed() -> 
         running.hub.update_server(office, build_manifest(office, [changed, {**ECHO, "name": "echo2"}], {}))
         held, unknown, by_path = json.loads((await run_code(client, HELD_TWIN))[0])
         for text in (held, by_path):
-            assert "office___echo is held back, because" in text
+            assert "office___echo is quarantined, because" in text
             assert "echo2" not in text
         assert unknown.startswith("There is no tool office___wipe.")
         running.hub.reconfigure(replace(config, safety=SafetyConfig(changed="warn")))

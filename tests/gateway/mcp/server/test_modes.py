@@ -318,7 +318,7 @@ async def test_held_tool_is_explained_and_its_twin_is_not_recommended(revision: 
         ]
         found = await call_text(connected, "search_tools", {"query": "send mail"})
     for text in texts:
-        assert text.startswith("m___send is held back, because its definition is not the approved one.")
+        assert text.startswith("m___send is quarantined, because its definition is not the approved one.")
         assert "`toolcrib approve mail___send`" in text
         assert "sendmail" not in text
     assert "1 tool of mail cannot be used until a person approves: m___send." in found

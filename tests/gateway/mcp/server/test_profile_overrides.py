@@ -71,7 +71,7 @@ async def test_the_shared_override_applies_where_a_profile_leaves_it(router: Mcp
 
 
 @BOTH_REVISIONS
-async def test_a_tool_that_differs_from_the_pin_of_a_profile_is_held_back(router: McpRouter, revision: str) -> None:
+async def test_a_tool_that_differs_from_the_pin_of_a_profile_is_quarantined(router: McpRouter, revision: str) -> None:
     PROFILE.set("pinned")
     async with connect_client(router, revision) as client:
         assert [tool.name for tool in (await client.list_tools()).tools] == ["one___pid"]

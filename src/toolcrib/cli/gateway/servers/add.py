@@ -100,7 +100,8 @@ def command(name: str, command_line: tuple[str, ...], **options: Any) -> None:
     """Add a server to toolcrib.json.
 
     Give the command of the server after --, its address with --url, its server.json with --from, or
-    the OpenAPI document of an API with --openapi. Comments in toolcrib.json are kept. A running gateway starts the server at once.
+    the OpenAPI document of an API with --openapi. Comments in toolcrib.json are kept. A running gateway
+    starts the server within seconds.
     """
     if sum(map(bool, (command_line, options["url"], options["source"], options["openapi"]))) != 1:
         raise click.UsageError("Give either a command after --, or --url, or --from, or --openapi.")

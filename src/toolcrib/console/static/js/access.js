@@ -63,7 +63,7 @@ function budgetFields(key) {
   const read = (control) => (control.value === "" ? null : Number(control.value));
   return {
     fields: [
-      field("LLM tokens a day", tokens, "In and out, on a day in UTC. Empty for no limit."),
+      field("LLM tokens a day", tokens, "Input and output together, per day in UTC. Empty for no limit."),
       field("LLM requests a day", requests, "Empty for no limit."),
     ],
     read: () => ({ tokensPerDay: read(tokens), requestsPerDay: read(requests) }),
@@ -119,7 +119,7 @@ function describeQuotas(settings) {
 const fact = (name, value) => [h("dt", name), h("dd", value)];
 
 async function revoke(button, key) {
-  const isSure = await confirm(`Revoke ${key.name}?`, "Clients with this key are refused from now on, and their streams end.", { action: "Revoke", isDangerous: true });
+  const isSure = await confirm(`Revoke ${key.name}?`, "Clients with this key lose access immediately, and their streams end.", { action: "Revoke", isDangerous: true });
   if (!isSure) return;
   await runAction(button, async () => {
     await remove(`/api/keys/${key.id}`);
@@ -129,7 +129,7 @@ async function revoke(button, key) {
 }
 
 async function deleteProfile(button, profile) {
-  const isSure = await confirm(`Delete ${profile.name}?`, "No key uses this access profile any more after you have revoked them.", { action: "Delete", isDangerous: true });
+  const isSure = await confirm(`Delete ${profile.name}?`, "You can delete an access profile only after you have revoked its keys.", { action: "Delete", isDangerous: true });
   if (!isSure) return;
   await runAction(button, async () => {
     await remove(`/api/profiles/${encodeURIComponent(profile.name)}`);
@@ -145,10 +145,10 @@ function createKey() {
   openForm(
     "Create a key",
     [
-      field("Name", name, "For logs and the audit log, such as the person or the machine."),
+      field("Name", name, "Appears in logs and in the audit log, such as the name of a person or a machine."),
       field("Access", profile, "What clients with this key may use."),
       ...budget.fields,
-      keys.length ? null : h("p.notice", { dataset: { kind: "warn" } }, "This is the first key. From then on every client needs a key, and this page logs in with the new one."),
+      keys.length ? null : h("p.notice", { dataset: { kind: "warn" } }, "This is the first key. From now on, every client needs a key, and this page logs in with the new one."),
     ],
     "Create",
     async () => {
@@ -179,11 +179,11 @@ function createProfile() {
     "Create an access profile",
     [
       field("Name", name, "Letters, digits, _, . and -; it is part of the URL /mcp/p/<name>."),
-      h("fieldset.plain", h("legend.label", "Servers"), h("p.help", "Without a choice, all servers."), h("div.row", boxes.map((box) => h("label.check", box, box.value)))),
-      field("Tools", patterns, "Patterns of server___tool, with commas between them. Empty for all."),
+      h("fieldset.plain", h("legend.label", "Servers"), h("p.help", "All servers if you choose none."), h("div.row", boxes.map((box) => h("label.check", box, box.value)))),
+      field("Tools", patterns, "Patterns of server___tool, separated by commas. Empty for all."),
       field("Mode", mode, "How tools are shown to clients."),
       h("label.check", records, "Record arguments and results in the audit log"),
-      h("details", h("summary", "Quotas"), h("div.stack.inset", h("p.help", "Of all clients with this access profile together. Empty for no limit."), QUOTAS.map(([, label], index) => field(label, quotas[index])))),
+      h("details", h("summary", "Quotas"), h("div.stack.inset", h("p.help", "For all clients with this access profile together. Empty for no limit."), QUOTAS.map(([, label], index) => field(label, quotas[index])))),
     ],
     "Create",
     async () => {

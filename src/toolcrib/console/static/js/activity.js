@@ -119,9 +119,9 @@ async function load() {
     page = await get("/api/activity", { ...activeFilters(), limit: PAGE_ROWS });
   } catch (error) {
     if (error.status !== 503) throw error;
-    // The database is away. What was loaded before stays, and the rest follows when it is back.
+    // The database is unavailable. Loaded rows stay, and the others follow when it is available again.
     table.hidden = !body.childElementCount;
-    fill(empty, state("stale", "The history cannot be read now", "The database of the gateway cannot be reached. What happens meanwhile is recorded and appears here when it is back."));
+    fill(empty, state("stale", "The history is unavailable", "The gateway cannot reach its database. It records what happens, and shows it here when the database is available again."));
     older.hidden = true;
     retry = setTimeout(() => load().catch(() => {}), RETRY_MS);
     return;

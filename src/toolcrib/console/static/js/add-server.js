@@ -174,7 +174,7 @@ function inputsFor(kind) {
   if (kind === "paste") {
     return h("div.field", h("label", { for: "add-text" }, "Configuration of any client"), h("textarea", { id: "add-text", name: "text", rows: "10", dataset: { autofocus: "" }, placeholder: EXAMPLE, spellcheck: "false" }), h("span.hint", "JSON of Claude, Cursor, VS Code, Gemini or another client, TOML of Codex, or one entry."));
   }
-  if (kind === "clients") return h("p", "Look for servers in the configuration files of Claude Desktop, Claude Code, Cursor, VS Code, Windsurf, Codex and Gemini CLI on the machine of the gateway. Their files are not changed.");
+  if (kind === "clients") return h("p", "Look for servers in the configuration files of your MCP clients (Claude, Cursor, VS Code, Codex, opencode, Zed and others) on the machine of the gateway. The files are not changed.");
   const input = (name, label, hint, isArea) =>
     h("div.field", h("label", { for: `add-${name}` }, label), h(isArea ? "textarea" : "input", { id: `add-${name}`, name, spellcheck: "false", autocomplete: "off" }), h("span.hint", hint));
   const name = input("name", "Name", "How the gateway calls the server, such as files.");

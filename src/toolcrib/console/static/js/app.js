@@ -76,8 +76,8 @@ poll(async () => {
 async function showReadiness() {
   // A gateway that is not ready replies with an error status and the same content.
   const { status, store } = (await get("/ready").catch((error) => error.content)) ?? {};
-  if (status === "draining") setLimited("Shutting down", "The gateway shuts down. It finishes running calls and accepts no new ones.");
-  else if (store === "unavailable") setLimited("Database away", "The gateway cannot reach its database. Search and calls work; history, keys and approvals wait until it is back.");
+  if (status === "draining") setLimited("Shutting down", "The gateway is shutting down. It finishes running calls and accepts no new ones.");
+  else if (store === "unavailable") setLimited("Database unavailable", "The gateway cannot reach its database. Searches and calls work. The history, changes of keys, and approvals are unavailable.");
   else if (status) setLimited("");
 }
 

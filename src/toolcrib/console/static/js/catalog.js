@@ -58,7 +58,7 @@ async function start() {
   renderFacets();
   const tokens = tools.reduce((sum, tool) => sum + tool.tokens, 0);
   const servers = new Set(tools.map((tool) => tool.server)).size;
-  find("[data-catalog-total]").textContent = `${plural(tools.length, "tool")} of ${plural(servers, "server")}, ${formatCompact(tokens)} tokens if a client got them all.`;
+  find("[data-catalog-total]").textContent = `${plural(tools.length, "tool")} of ${plural(servers, "server")}. All definitions together have ${formatCompact(tokens)} tokens.`;
 }
 
 function matches(tool) {

@@ -35,7 +35,7 @@ function show({ decisions, total, overrides }) {
   const servers = Map.groupBy ? Map.groupBy(waiting, (each) => each.server) : group(waiting);
   fill(
     content,
-    waiting.length ? null : state("empty", "Nothing waits for you", "A tool appears here when its server changes the definition, or when the scanner finds something suspicious."),
+    waiting.length ? null : state("empty", "Nothing to decide", "A tool appears here when its server changes the definition, or when a new definition is quarantined."),
     [...servers].map(([server, items]) => renderServer(server, items)),
     rejected.length ? h("details.rejected", h("summary", plural(rejected.length, "rejected definition")), rejected.map(renderDecision)) : null,
     overrides.length ? renderOverrides(overrides) : null,
@@ -52,7 +52,7 @@ function renderOverrides(overrides) {
   return h(
     "section.card.flush",
     { "aria-label": "Overrides" },
-    h("div.card-head", h("h2", "Overrides"), h("span.muted", "Your own texts and parameters for models; pins and the scanner use those of the server.")),
+    h("div.card-head", h("h2", "Overrides"), h("span.muted", "Your own texts and parameters for models. Pins and the scanner use the definitions of the server.")),
     h(
       "div.table-scroll",
       { tabindex: "0", role: "region", "aria-label": "List of overrides" },
@@ -108,13 +108,13 @@ function renderDecision(decision) {
     h(
       "header.card-head",
       h("h3.mono", tool),
-      h("span.badge", { dataset: { kind: decision.kind === "new" ? "bad" : "warn" } }, decision.kind === "new" ? "suspicious when first seen" : "definition changed"),
+      h("span.badge", { dataset: { kind: "warn" } }, decision.kind === "new" ? "new definition" : "changed definition"),
       isHigh ? h("span.badge", { dataset: { kind: "bad" } }, "looks hostile") : null,
       decision.inUse ? h("span.badge", { dataset: { kind: "warn" } }, "in use") : null,
       h("span.muted", "first seen ", timeAgo(decision.firstSeen)),
       h(
         "span.actions",
-        decision.rejected ? null : act("Reject", "reject", "", `${tool} stays ${decision.inUse ? "in use: your configuration only warns" : "blocked"}.`),
+        decision.rejected ? null : act("Reject", "reject", "", `${tool} stays ${decision.inUse ? "in use: your configuration only warns" : "quarantined"}.`),
         act("Approve", "approve", isHigh ? "danger" : "primary", `${tool} is approved.`),
       ),
     ),

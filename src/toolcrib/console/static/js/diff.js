@@ -97,7 +97,7 @@ export function sideBySide(before, after, quotes = [], titles = ["Approved", "No
           return h(
             "tr",
             h("td.mono.muted", change.path),
-            before ? h("td.before", { dataset: { title: heads[0] } }, change.before === undefined ? h("span.muted", "not there") : h("div.long-text", left)) : null,
+            before ? h("td.before", { dataset: { title: heads[0] } }, change.before === undefined ? h("span.muted", "absent") : h("div.long-text", left)) : null,
             h("td.after", { dataset: { title: heads[1] } }, change.after === undefined ? h("span.muted", "removed") : h("div.long-text", right)),
           );
         }),

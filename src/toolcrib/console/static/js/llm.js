@@ -15,7 +15,7 @@ const chart = createChart({
   series: [
     { name: "input_tokens", label: "Tokens in", kind: "bar", color: 1 },
     { name: "output_tokens", label: "Tokens out", kind: "bar", color: 2 },
-    { name: "saved_tokens", label: "Held back", kind: "bar", color: 5 },
+    { name: "saved_tokens", label: "Tokens saved", kind: "bar", color: 5 },
   ],
   formatValue: formatCompact,
   formatTime: (point) => point.day.slice(5),
@@ -52,7 +52,7 @@ function draw(llm, conversations) {
     figure("Tokens in", formatCompact(total.input_tokens), total.input_tokens ? `${formatPercent(total.cached_tokens / total.input_tokens)} read from the prompt cache` : ""),
     figure("Prefix kept", llm.prefix.turns ? formatPercent(llm.prefix.kept / llm.prefix.turns) : "–", llm.prefix.turns ? `${formatNumber(llm.prefix.kept)} of ${plural(llm.prefix.turns, "later turn")} began with the same tools` : "no conversation has a second turn yet"),
     figure("Tokens out", formatCompact(total.output_tokens)),
-    figure("Held back", formatCompact(total.saved_tokens), "tokens of tools that were not sent"),
+    figure("Tokens saved", formatCompact(total.saved_tokens), "in definitions that were not sent"),
     figure("Errors", formatNumber(llm.errors), "in the newest requests"),
   );
   fill(
@@ -77,7 +77,7 @@ function draw(llm, conversations) {
     ),
   );
   chart.update(llm.days);
-  const heads = ["#Requests", "#In", "#Cached", "#Out", "#Held back"];
+  const heads = ["#Requests", "#In", "#Cached", "#Out", "#Saved"];
   fill(
     parts.usage,
     llm.days.length
@@ -94,7 +94,7 @@ function draw(llm, conversations) {
       conversations.length
         ? table(
             "Conversations",
-            ["Model", "Upstream", "Client", "#Turns", "#Prefix kept", "#Held back", "Last turn"],
+            ["Model", "Upstream", "Client", "#Turns", "#Prefix kept", "#Tokens saved", "Last turn"],
             conversations.map((each) =>
               h(
                 "tr.is-clickable",
@@ -137,7 +137,7 @@ function turnElement(turn, index) {
       "p.muted",
       [
         details.tools_total === undefined ? "" : `${formatNumber(details.tools_count ?? sent.length)} of ${formatNumber(details.tools_total)} tools sent`,
-        details.tokens_held_back ? `about ${formatCompact(details.tokens_held_back)} tokens held back` : "",
+        details.tokens_held_back ? `about ${formatCompact(details.tokens_held_back)} tokens saved` : "",
         details.tokens_in ? `${formatCompact(details.tokens_in)} in, ${formatCompact(details.tokens_out ?? 0)} out` : "",
         index && details.tools_sent ? (details.tools_kept ? "same tools as before, so the prefix is kept" : "other tools than before, so the prefix is new") : "",
         details.searches ? plural(details.searches, "search", "searches") : "",

@@ -45,7 +45,7 @@ const latency = createChart({
 const savedChart = createChart({
   series: [
     { name: "tokens_full", label: "Full lists", kind: "bar", color: 5 },
-    { name: "tokens_sent", label: "Really sent", kind: "bar", color: 1 },
+    { name: "tokens_sent", label: "Sent", kind: "bar", color: 1 },
   ],
   formatValue: formatCompact,
   formatTime: (point) => point.day.slice(5),
@@ -54,7 +54,7 @@ const savedChart = createChart({
 
 const charts = h("div.grid.charts", { hidden: true }, traffic.element, latency.element);
 const noTraffic = state("empty", "No calls and searches in this time", "They appear here as they happen.");
-const noHistory = state("error", "The history cannot be read now", "It is in the database, which cannot be reached.");
+const noHistory = state("error", "The history is unavailable", "It is in the database, which the gateway cannot reach.");
 noHistory.hidden = true;
 
 function formatTime(point) {
@@ -160,7 +160,7 @@ function drawSavings(savings) {
     h(
       "section.card",
       { "aria-label": "Tokens saved" },
-      h("div.card-head", h("h2", "Tokens saved"), h("span.muted", "full tool lists against what clients were sent, 30 days")),
+      h("div.card-head", h("h2", "Tokens saved"), h("span.muted", "full tool lists compared with what clients were sent, 30 days")),
       rows.length
         ? [
             savedChart.element,
@@ -185,7 +185,7 @@ function drawSavings(savings) {
               ),
             ),
           ]
-        : state("empty", "Nothing sent yet", "When a client lists or searches tools, this shows how many tokens it was spared."),
+        : state("empty", "Nothing sent yet", "When a client lists or searches tools, the saved tokens appear here."),
     ),
   );
 }
@@ -209,7 +209,7 @@ async function drawStart(overview) {
       h(
         "ol.steps",
         step("Import your servers", [
-          h("p", overview.is_demo ? "The demo server runs now, so you can start with step 2 or 3. Later, take over the servers of your clients:" : "Take over the servers of your clients:"),
+          h("p", overview.is_demo ? "The demo server is running, so you can start with step 2 or 3. Later, import the servers of your clients:" : "Import the servers of your clients:"),
           h("div.row", h("a.button", { href: "/servers?add=clients" }, "Import servers"), h("a.button", { href: "/servers?add=paste" }, "Add a server")),
           h("p.help", "Or run this in a terminal:"),
           codeBlock(`${setup.command} import`, "Command"),

@@ -61,8 +61,8 @@ function renderEntry({ row, following, search }) {
     details.error ? h("div.notice", { dataset: { kind: "bad" } }, longText(details.error)) : null,
     h("dl.facts", facts(row).filter(([, value]) => value).map(([name, value]) => [h("dt", name), h("dd", value)])),
     details.hits?.length ? section("Found", h("ol.found", details.hits.map((hit) => h("li.mono.anywhere", hit)))) : null,
-    row.action === "search" ? section("Called then", following.length ? callList(following) : h("p.muted", "No call followed this search.")) : null,
-    search ? section("Search before", callList([search])) : null,
+    row.action === "search" ? section("Calls after this search", following.length ? callList(following) : h("p.muted", "No call followed this search.")) : null,
+    search ? section("Search before this call", callList([search])) : null,
     "arguments" in details ? section("Arguments", codeBlock(JSON.stringify(details.arguments, null, 2), "Arguments")) : null,
     "result" in details ? section("Result", h("pre.result", { tabindex: "0" }, longText(details.result))) : null,
     row.action === "call" && !("arguments" in details)

@@ -155,7 +155,7 @@ function renderConfidence(found) {
   const text = `${label}: ${confidence}, threshold ${found.threshold.toFixed(2)}`;
   return h(
     "div.confidence",
-    { title: found.confident ? "A model gets these tools." : "A model is told that these are only the nearest tools." },
+    { title: found.confident ? "A model gets these tools." : "The model gets a note that these are only the nearest tools." },
     h("span.badge", { dataset: { kind } }, label),
     h(
       "span.meter",

@@ -59,7 +59,7 @@ function showList(servers) {
   const tokens = servers.reduce((sum, server) => sum + server.tokens, 0);
   find("[data-server-total]").textContent = `${plural(servers.length, "server")} with ${plural(tools, "tool")}, ${formatCompact(tokens)} tokens.`;
   if (!servers.length) {
-    fill(list, state("empty", "No servers yet", "Add one here, or run toolcrib import to take over the servers of your clients."));
+    fill(list, state("empty", "No servers yet", "Add one here, or run toolcrib import to import the servers of your clients."));
     return;
   }
   const focused = document.activeElement?.dataset?.server;
@@ -154,16 +154,16 @@ function showDetail(server) {
     h("button.button.small.back", { type: "button", onclick: closeServer }, "← All servers"),
     h("header.detail-head", h("h2", server.name), h("div.row", stateBadge({ ...server, waiting: [] }), server.info.version ? h("span.muted", `${server.info.title ?? server.info.name ?? ""} ${server.info.version}`) : null)),
     server.trouble ? h("p.notice", { dataset: { kind: server.state === "stopped" ? "" : "bad" } }, server.trouble) : null,
-    server.storeTrouble ? h("p.notice", { dataset: { kind: "warn" }, role: "status" }, `${known.has(server.name) ? "Calls, errors and version are from before the database was away" : "Calls, errors and version are not known now"}: ${server.storeTrouble}`) : null,
+    server.storeTrouble ? h("p.notice", { dataset: { kind: "warn" }, role: "status" }, `${known.has(server.name) ? "Calls, errors and version are from before the database became unavailable" : "Calls, errors and version are unknown at the moment"}: ${server.storeTrouble}`) : null,
     server.login?.state === "waiting" ? h("p.notice", "Waiting for the login in the other tab.") : null,
     server.login?.state === "failed" ? h("p.notice", { dataset: { kind: "bad" } }, server.login.message) : null,
     hasFullAccess ? renderActions(server) : null,
     h(
       "div.figures",
       figure("Tools", formatNumber(server.tools), h("a", { href: `/catalog?server=${encodeURIComponent(server.name)}` }, "in the catalog")),
-      figure("Tokens", formatCompact(server.tokens), "if a client got them all"),
-      figure("Calls", isKnown ? formatNumber(server.calls) : "–", !isKnown ? "not known now" : server.calls ? `${formatSeconds(server.seconds / server.calls)} on average` : "none yet"),
-      figure("Errors", isKnown ? formatNumber(server.failures) : "–", !isKnown ? "not known now" : server.calls ? `${((100 * server.failures) / server.calls).toFixed(1)} % of calls` : "none"),
+      figure("Tokens", formatCompact(server.tokens), "in all definitions"),
+      figure("Calls", isKnown ? formatNumber(server.calls) : "–", !isKnown ? "unknown at the moment" : server.calls ? `${formatSeconds(server.seconds / server.calls)} on average` : "none yet"),
+      figure("Errors", isKnown ? formatNumber(server.failures) : "–", !isKnown ? "unknown at the moment" : server.calls ? `${((100 * server.failures) / server.calls).toFixed(1)} % of calls` : "none"),
     ),
     h(
       "section.detail-section",

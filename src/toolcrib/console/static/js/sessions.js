@@ -7,7 +7,7 @@ import { poll } from "./events.js";
 const REFRESH_MS = 3_000;
 const MODES = {
   direct: "All tools are listed.",
-  search: "A search tool is listed, and few others.",
+  search: "A search tool and a few others are listed.",
   dynamic: "The list changes with every search.",
 };
 const opened = new Set();
@@ -61,7 +61,7 @@ async function load() {
     content,
     sessions.length
       ? h("div.grid.session-grid", sessions.map(card))
-      : state("empty", "No client is connected", "Connect one; it appears here with what it was shown.", h("a.button", { href: "/" }, "How to connect")),
+      : state("empty", "No client is connected", "Connect a client. It appears here with the tools that it was shown.", h("a.button", { href: "/" }, "How to connect")),
   );
 }
 

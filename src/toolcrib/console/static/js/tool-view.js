@@ -110,7 +110,7 @@ function callForm(tool) {
       return;
     }
     if (tool.destructive) {
-      const detail = [h("p", `${tool.name} does not say that it is harmless: it may delete or overwrite something.`), codeBlock(JSON.stringify(args, null, 2), "Arguments")];
+      const detail = [h("p", `${tool.name} is not declared read-only or non-destructive, so it may delete or overwrite something.`), codeBlock(JSON.stringify(args, null, 2), "Arguments")];
       if (!(await confirm("Call this tool?", detail, { action: "Call the tool", isDangerous: true }))) return;
     }
     await runAction(button, async () => {

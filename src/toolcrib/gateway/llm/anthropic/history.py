@@ -313,7 +313,7 @@ def wrap_calls(message: Any, index: ToolIndex) -> Any:
 
 
 def add_prefetched(message: Any, selection: ToolSelection) -> Any:
-    """Return a message of the user with the definitions that it certainly needs."""
+    """Return a message of the user with the prefetched definitions."""
     blocks = _as_blocks(dict_or_empty(message).get("content"))
     if dict_or_empty(message).get("role") != "user" or not blocks or blocks[-1].get("type") != "text":
         return message

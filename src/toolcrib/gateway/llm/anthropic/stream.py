@@ -65,7 +65,7 @@ class MessagesStream(ReplyStream):
         self._start_usage: object = None
         self._open: dict[int, _OpenBlock] = {}
         self._blocks: list[Body] = []
-        # A call that was held back until now, when it is complete.
+        # A call that was buffered until now, when it is complete.
         self._pending_call: Body | None = None
         self._delta: Body | None = None
         self._has_started = False
@@ -200,7 +200,7 @@ class MessagesStream(ReplyStream):
         return opened
 
     def _render_call(self, call: Body) -> list[Body]:
-        """Return the events of a call that was held back, unless it is hidden."""
+        """Return the events of a call that was buffered, unless it is hidden."""
         visible = self._rewriter.resolve_block(call)
         if visible is None:
             return []

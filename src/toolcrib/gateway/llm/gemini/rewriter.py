@@ -171,7 +171,7 @@ class GeminiRewriter(RequestRewriter):
         return part
 
     def _add_prefetched(self, content: Content) -> Content:
-        """Return a content of the user with the definitions that it certainly needs."""
+        """Return a content of the user with the prefetched definitions."""
         parts = dicts_or_empty(content.get("parts"))
         is_question = content.get("role") != "model" and not _has_results(content)
         text = self._selection.prefetch(_join_texts(parts)) if is_question else ""

@@ -46,7 +46,7 @@ class GeminiStream(ChunkStream):
         self._reason = candidate.get("finishReason") or self._reason
         parts = dicts_or_empty(dict_or_empty(candidate.get("content")).get("parts"))
         self._parts += parts
-        # Calls are held back after the first one that the gateway handles, so that they stay in order.
+        # Calls are buffered after the first one that the gateway handles, so that they stay in order.
         visible = [part for part in parts if "functionCall" not in part or not self.has_final_searches]
         self._sent += visible
         if visible and candidate.get("finishReason") is None:

@@ -107,7 +107,7 @@ def build_transparent_index(entries: Iterable[Entry], exposure: Exposure) -> Too
 
 
 def _strip_deferral(request: LlmRequest) -> None:
-    """Remove `defer_loading` from a request, which few upstreams know."""
+    """Remove `defer_loading` from a request, because few upstreams support it."""
     entries = request.tool_entries
     sent = list(map(_without_deferral, entries))
     if sent != entries:

@@ -95,7 +95,7 @@ class ChatStream(ChunkStream):
         return format_event("", b"[DONE]")
 
     def _last_chunks(self, visible: Chunk, calls: dict[int, Chunk]) -> list[Chunk]:
-        """Return the calls that were held back until now, the finish reason and the usage."""
+        """Return the calls that were buffered until now, the finish reason and the usage."""
         visible_calls = dicts_or_empty(visible.get("tool_calls"))
         self._last = _without_logprobs(self._last)
         sent = [call for index, call in calls.items() if self._calls[index].is_sent]
@@ -139,19 +139,19 @@ class ChatStream(ChunkStream):
     def _add_call_delta(self, delta: Chunk, position: int) -> Iterator[Chunk]:
         """Add a delta to its call, and yield what the client gets of it.
 
-        A call is held back until its name shows whether the gateway handles it.
+        A call is buffered until its name shows whether the gateway handles it.
         """
         call = self._calls.setdefault(self._collector.add(delta, position), _CallBuilder())
         call.add_delta(delta)
         if call.is_sent:
             yield {**delta, "index": call.client_index}
-        elif call.is_known and not self._rewriter.is_intercepted(call.name) and not self._holds_calls:
+        elif call.is_known and not self._rewriter.is_intercepted(call.name) and not self._buffers_calls:
             call.client_index = self._next_call_index()
             yield {"index": call.client_index, **call.value}
 
     @property
-    def _holds_calls(self) -> bool:
-        """Whether a call of a client's tool is held back, so that later ones have to wait for it."""
+    def _buffers_calls(self) -> bool:
+        """Whether a call of a client's tool is buffered, so that later ones have to wait for it."""
         names = (call.name for call in self._calls.values() if call.is_known and not call.is_sent)
         return any(map(self._rewriter.may_be_visible, names))
 

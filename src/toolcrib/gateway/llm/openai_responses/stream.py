@@ -34,7 +34,7 @@ class ResponsesStream(ReplyStream):
         self._id = ""
         # The output indexes of started items: that of the upstream to that of the client.
         self._indexes: dict[int, int] = {}
-        self._held_back: set[int] = set()
+        self._buffered: set[int] = set()
         self._pending_item: tuple[int, Event] | None = None
         self._end: Event | None = None
 
@@ -69,7 +69,7 @@ class ResponsesStream(ReplyStream):
     def run_search(self) -> list[Event]:
         assert self._pending_item is not None, "an item is pending"
         (upstream_index, item), self._pending_item = self._pending_item, None
-        self._held_back.discard(upstream_index)
+        self._buffered.discard(upstream_index)
         index = self._indexes.pop(upstream_index, None)
         events: list[Event] = []
         for visible in self._rewriter.handle_item(item).visible:
@@ -121,7 +121,7 @@ class ResponsesStream(ReplyStream):
         if role == "plain":
             visible: Event | None = self._rewriter.render_item(item)
         else:
-            self._held_back.add(upstream_index)
+            self._buffered.add(upstream_index)
             visible = self._rewriter.begin_search_item(item) if role == "search" else None
         if visible is None:
             return []
@@ -132,7 +132,7 @@ class ResponsesStream(ReplyStream):
         upstream_index, item = _output_index(event), event.get("item")
         if not isinstance(item, dict):
             return [self._number_event(event)]
-        if upstream_index in self._held_back or self._rewriter.classify_item(item) != "plain":
+        if upstream_index in self._buffered or self._rewriter.classify_item(item) != "plain":
             self._pending_item = (upstream_index, item)
             return []
         (visible,) = self._rewriter.handle_item(item).visible
@@ -143,7 +143,7 @@ class ResponsesStream(ReplyStream):
 
     def _forward_item_event(self, event: Event) -> list[Event]:
         upstream_index = _output_index(event)
-        if upstream_index in self._held_back:
+        if upstream_index in self._buffered:
             return []
         if upstream_index in self._indexes:
             event = {**event, "output_index": self._indexes[upstream_index]}
@@ -153,7 +153,7 @@ class ResponsesStream(ReplyStream):
         return [self._number_event(event)]
 
     def _render_item(self, item: Event) -> Iterator[Event]:
-        """Yield all events of an item that was held back."""
+        """Yield all events of an item that was buffered."""
         index = self._next_index()
         start = {**item, "status": "in_progress"}
         if item.get("type") != "function_call":

@@ -125,7 +125,7 @@ def _pair_words(words: Sequence[str]) -> list[tuple[str, str]]:
 class ExposurePlan(NamedTuple):
     """The ids of the deferred tools, the style, why it was chosen, and what of them is shown.
 
-    If `prefetches` is true, a message of the user is sent with the definitions that it certainly needs.
+    If `prefetches` is true, a message of the user is sent with the prefetched definitions.
     """
 
     deferred_ids: frozenset[str]

@@ -30,7 +30,7 @@ Entries = Sequence[Any]
 
 # A list of up to this many tools is encoded before its first search. It is half of what the engine encodes when it
 # is fitted (`MAX_ENCODED_ON_FIT`), because a list comes with a request that waits, and may be new in each conversation.
-# Lists between the two numbers are searched by static vectors; of longer ones, each search encodes its best candidates.
+# Lists between the two numbers are searched by static embeddings. In longer lists, a search encodes its best tools.
 MAX_ENCODED_TOOLS: Final = 100
 
 # A search loads the tools whose score is at least this share of the best one, and names the others.
@@ -231,7 +231,7 @@ class ToolIndex:
         return {"tool_name": self.tools[tool.id].wire_name, "tool_input": arguments} if tool else None
 
     def find_for_message(self, text: str) -> Sequence[Tool]:
-        """Return the deferred tools that a message of the user certainly needs. Slow: run it in a thread.
+        """Return the deferred tools that fit a message of the user with high confidence. Slow: run it in a thread.
 
         The result depends on the tools and the text alone, so later requests get the same one.
         """

@@ -1,4 +1,4 @@
-"""The deferred tools that the model of one request knows, and the handling of its calls."""
+"""The deferred tools that are revealed to the model of one request, and the handling of its calls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MAX_SEARCHES: Final = 64
 
 
 class ToolSelection:
-    """The deferred tools that the model of one request knows, in that order.
+    """The deferred tools that are revealed to the model of one request, in the order in which they were found.
 
-    In reveal style their definitions are sent as tools; in dispatch style the history has them.
+    In reveal style, their definitions are in the list of tools; in dispatch style, they are in the history.
     """
 
     def __init__(self, index: ToolIndex) -> None:
@@ -41,7 +41,7 @@ class ToolSelection:
 
     @property
     def revealed_ids(self) -> list[str]:
-        """The ids of the deferred tools whose definitions the model is sent."""
+        """The ids of the deferred tools whose definitions are sent to the model."""
         return [id for id in {**self._entries, **self._defined} if id in self.index.deferred]
 
     def is_unrevealed(self, name: str) -> bool:
@@ -61,7 +61,7 @@ class ToolSelection:
         self._add_revealed()
 
     def replay_calls(self, turns: Iterable[Sequence[PastCall]]) -> None:
-        """Record what the model knows after a history."""
+        """Record the tools that the calls of a history have revealed."""
         if not self.index.is_dispatch:
             self.replay_history(self.index.turn_handler.actions_from_history(turns))
             return
@@ -71,9 +71,9 @@ class ToolSelection:
         self._defined.update((tool.id, None) for tool in map(self.index.find_deferred, names) if tool)
 
     def prefetch(self, text: str) -> str:
-        """Return a text with the definitions of the tools that a message certainly needs, or an empty text.
+        """Return a text with the definitions of the tools that fit a message with high confidence, or an empty text.
 
-        Call it for each message of the user, in order: a definition is sent once.
+        Call it for each message of the user, in order, because each definition is sent only once.
         """
         index = self.index
         tools = [tool for tool in index.find_for_message(text) if tool.id not in self._prefetched]
@@ -89,7 +89,7 @@ class ToolSelection:
         return prompts.PREFETCHED_TOOLS.format(execute=index.call_tool.name, tools=rendered)
 
     def add_prefetched(self, message: dict[str, Any], part_type: str) -> dict[str, Any]:
-        """Return a message of the user with the definitions that it certainly needs."""
+        """Return a message of the user with the prefetched definitions."""
         content = message.get("content")
         is_question = message.get("role") == "user"
         text = self.prefetch(join_texts(content) or str_or_empty(content)) if is_question else ""

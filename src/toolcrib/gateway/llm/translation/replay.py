@@ -1,4 +1,4 @@
-"""A whole reply as the events of a stream, for upstreams that do not stream although they were asked to."""
+"""Convert a whole reply to the events of a stream, for upstreams that ignore the request for a stream."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class GatewayMetrics:
         self._servers = metrics.gauge("toolcrib_servers", "Servers by state.", "state")
         self._unreachable = metrics.gauge("toolcrib_servers_unreachable", "Unreachable servers.")
         self._tools = metrics.gauge("toolcrib_tools", "Available tools by server.", "server")
-        self._quarantined = metrics.gauge("toolcrib_tools_held", "Tools that wait for approval.")
+        self._quarantined = metrics.gauge("toolcrib_tools_held", "Quarantined tools.")
         self._sessions = metrics.gauge("toolcrib_mcp_sessions", "Open MCP sessions.")
         self._all_tokens = metrics.gauge("toolcrib_tokens_of_all", "Estimated tokens of all definitions.")
         self._saved = metrics.gauge("toolcrib_tokens_saved", "Estimated tokens saved for clients.")
@@ -40,7 +40,10 @@ class GatewayMetrics:
         self._seconds = metrics.counter("toolcrib_call_seconds_total", "Total duration of tool calls.", "server")
 
     def refresh(self, router: McpRouter) -> None:
-        """Update all metrics. It is thread-safe, and may wait for the disk. While the store is away, old totals stay."""
+        """Update all metrics. It is thread-safe and may wait for the disk.
+
+        While the store is unavailable, the totals do not change.
+        """
         hub = router.hub
         with suppress(InvalidStore):
             hub.flush()

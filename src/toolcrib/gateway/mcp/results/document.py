@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from toolcrib.core.token_count import estimate_tokens
 
-# Larger texts are estimated from samples.
+# The tokens of a larger text are estimated from samples.
 MAX_COUNTED_CHARS: Final = 2_400
 SAMPLE_CHARS: Final = 300
 MAX_LITERAL_CHARS: Final = 2_000_000

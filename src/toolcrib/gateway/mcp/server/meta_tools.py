@@ -289,8 +289,8 @@ def render_notes(
             notes.append(
                 prompts.SERVER_UNAVAILABLE.format(count=format_tool_count(count), server=server, reason=reason)
             )
-    for server, held in quarantined.items():
-        tools, names = format_tool_count(len(held)), join_names(held, MAX_NAMED_TOOLS)
+    for server, tool_names in quarantined.items():
+        tools, names = format_tool_count(len(tool_names)), join_names(tool_names, MAX_NAMED_TOOLS)
         template = wording.get(prompts.TOOLS_QUARANTINED, prompts.TOOLS_QUARANTINED)
         notes.append(template.format(count=tools, server=server, names=names))
     for server, reason in unusable.items():

@@ -267,7 +267,7 @@ class McpRouter:
                 await self._refresh_state(str(connection.session_id), get_session_state(connection))
 
     async def _refresh_state(self, session: str, state: SessionState) -> None:
-        """Apply the stored state of a session; while the store is away, the state is kept."""
+        """Apply the stored state of a session; while the store is unavailable, the state is kept."""
         try:
             stored = await self.sessions.load(session)
         except InvalidStore as error:

@@ -133,8 +133,8 @@ class ToolCaller:
 
     def explain_missing(self, view: AccessView, name: str) -> str:
         """Return why a tool is missing: it is quarantined, or its server has not listed its tools yet."""
-        if held := view.find_quarantined(name):
-            return prompts.TOOL_QUARANTINED.format(name=held.name, reason=held.reason, id=held.id)
+        if tool := view.find_quarantined(name):
+            return prompts.TOOL_QUARANTINED.format(name=tool.name, reason=tool.reason, id=tool.id)
         for server, reason in self.get_unlisted(view).items():
             config = self._hub.config.servers.get(server)
             server_id = config.alias or server if config else server

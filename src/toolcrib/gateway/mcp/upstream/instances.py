@@ -1,8 +1,8 @@
 """Instances of stateful servers: one process or connection for each client session or each user.
 
-A server that may run once only runs on the replica that holds its lease. A lease expires within seconds after its
-holder has died. A holder that cannot extend its lease stops the server before the lease expires, so that a server
-never runs twice.
+A server that must run only once runs on the replica that holds its lease. If this replica crashes, the lease expires
+within seconds. If it cannot extend the lease, it stops the server before the lease expires, so that the server never
+runs twice.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ async def _run_while_held(run: Callable[[], Coroutine[Any, Any, None]], store: S
 
 
 async def _take(store: Store, name: str, replica: str, default: str) -> str:
-    """Return the holder of a lease after trying to take or extend it; the default if the store is away."""
+    """Return the holder of a lease after trying to take or extend it; the default if the store is unavailable."""
     holder = default
     with anyio.move_on_after(RENEW_SECONDS):
         try:

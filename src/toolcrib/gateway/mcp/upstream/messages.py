@@ -1,6 +1,6 @@
-"""Read the messages of a server: repair those that strict parsing refuses, or fail the call they answer.
+"""Parse the messages of a server: repair invalid text, or turn an unreadable response into an error response.
 
-Without this, a client would wait for the answer to its call until the timeout.
+Without this, a client would wait for the response to its call until the timeout.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def decode_repaired(content: bytes) -> str:
 
 
 def describe_unreadable(error: MCPError) -> str:
-    """Return why an answer could not be read; empty if the error is one of the server itself."""
+    """Return why a response could not be read; empty if the server itself sent the error."""
     message = error.error.message
     if message.startswith(UNREADABLE):
         return message.removeprefix(UNREADABLE)
@@ -112,7 +112,7 @@ def describe_unreadable(error: MCPError) -> str:
 
 
 class RepairedStream:
-    """A stream of messages of the SDK, with those repaired that it could not parse."""
+    """A stream of the SDK that repairs the messages that the SDK could not parse."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -167,7 +167,7 @@ def _build_unreadable(content: bytes, reason: str) -> SessionMessage | Exception
 
 
 def _find_response_id(content: bytes) -> int | None:
-    """Return the id of the request that a response answers. Ours are integers."""
+    """Return the id of the request that a response answers. The ids of the gateway's requests are integers."""
     start = content[:_ID_BYTES].decode(errors="replace")
     members: dict[str, str] = {}
     depth, name, key = 0, "", ""

@@ -281,7 +281,7 @@ class TokenAuth(httpx2.Auth):
     async def _load(self) -> OAuthGrant | None:
         if not self._place.cache_seconds:
             return self._place.load()
-        # While the store is away, the last token is used.
+        # While the store is unavailable, the last token is used.
         with suppress(StoreUnavailable):
             self._cached = await anyio.to_thread.run_sync(self._place.load)
         # Without a token, a login is noticed with the next request.

@@ -1,8 +1,9 @@
 """Client sessions that every replica can serve: stored at the handshake, restored where a request arrives.
 
 A session has local parts on each replica that has served it: its streams and the subscriptions to upstream
-servers. What all replicas share is stored: the handshake, the access profile, the revealed tools, the log
-level and the subscribed resources. Every replica has copies of all sessions, for the time when the store is away.
+servers. The parts that all replicas share are stored: the handshake, the access profile, the revealed tools, the
+log level and the subscribed resources. Every replica has copies of all sessions, which it uses while the store is
+unavailable.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class SessionStore:
         return self._hub.config.http.session_idle_seconds
 
     async def save(self, id: str, session: StoredSession) -> None:
-        """Store a session and send it to the other replicas. If the store is away, it is written later."""
+        """Store a session and send it to the other replicas. If the store is unavailable, it is written later."""
         if self._copies.is_ended(id):
             return
         self._sessions[id] = session
@@ -120,7 +121,7 @@ class SessionStore:
     async def load(self, id: str) -> StoredSession | None:
         """Return a session that this or another replica has stored.
 
-        While the store is away, return the copy of it; raise `InvalidStore` if there is none.
+        While the store is unavailable, return the copy of it; raise `InvalidStore` if there is none.
         """
         if self._copies.is_ended(id):
             return None
@@ -140,7 +141,7 @@ class SessionStore:
         return session
 
     async def delete(self, id: str) -> None:
-        """End a session on all replicas. If the store is away, it is deleted later."""
+        """End a session on all replicas. If the store is unavailable, it is deleted later."""
         self._end(id)
         try:
             await self._delete(id)
