@@ -105,13 +105,13 @@ def test_tools_for_each_segment_are_found(office: Catalog) -> None:
 
 
 @pytest.mark.parametrize("steps", [2, 3, 4])
-def test_best_tool_of_every_step_comes_before_the_third_of_any(steps: int) -> None:
+def test_best_tool_of_every_step_comes_before_the_second_of_any(steps: int) -> None:
     topics = ("send a letter", "pay the bill", "see whether it will rain", "report a bug")[:steps]
     siblings = [Tool(f"send_letter_{n}", "Send a letter by post and email") for n in range(6)]
     others = [Tool("settle", "Pay a bill"), Tool("forecast", "Rain and sun"), Tool("complain", "A bug ticket")]
     query = ", then ".join(topics)
     engine = _engine(Catalog([*siblings, *others[: steps - 1]]), TopicEmbedder(), FusionWeights(segment_share=0.0))
-    found = _names(engine.search(query, limit=5))
+    found = _names(engine.search(query, limit=steps))
     assert {tool.name for tool in others[: steps - 1]} <= set(found)
 
 
@@ -137,6 +137,42 @@ def test_tool_of_the_server_that_another_step_needs_comes_first() -> None:
     assert sorted(found) == ["office___pay", "office___send"]
     plain = _engine(Catalog(tools), TopicEmbedder(), FusionWeights(server_bonus=0.0)).search(steps, limit=2)
     assert "acme___pay" in [hit.tool.id for hit in plain]
+
+
+@pytest.mark.parametrize(
+    "steps", ["send a letter with hermes and pay the bill", "send a letter, then pay the bill with Hermes"]
+)
+def test_step_that_names_no_service_is_about_the_one_of_another_step(steps: str) -> None:
+    class NamedServiceEmbedder(TopicEmbedder):
+        def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
+            return [float(name.lower() == "hermes") for name in names]
+
+    tools = [
+        Tool("pay", "Pay the bill", server="acme"),
+        Tool("hermes_pay", "Pay the bill"),
+        Tool("send", "Send a letter by post", server="acme"),
+        Tool("hermes_send", "Send a letter by post"),
+    ]
+    named = _engine(Catalog(tools), NamedServiceEmbedder()).search(steps, limit=2)
+    assert sorted(_names(named)) == ["hermes_pay", "hermes_send"]
+    plain = _engine(Catalog(tools), NamedServiceEmbedder(), FusionWeights(service_bonus=0.0)).search(steps, limit=2)
+    assert sorted(_names(plain)) != ["hermes_pay", "hermes_send"]
+
+
+def test_step_is_about_the_service_that_it_names_itself() -> None:
+    class TwoServicesEmbedder(TopicEmbedder):
+        def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
+            return [float(name in ("Hermes", "Acme")) for name in names]
+
+    tools = [
+        Tool(f"{service}_{verb}", text)
+        for service in ("hermes", "acme")
+        for verb, text in (("send", "Send a letter by post"), ("pay", "Pay the bill"))
+    ]
+    result = _engine(Catalog(tools), TwoServicesEmbedder()).search(
+        "send a letter with Hermes, pay the bill with Acme", limit=2
+    )
+    assert sorted(_names(result)) == ["acme_pay", "hermes_send"]
 
 
 def test_several_steps_may_be_served_by_one_tool() -> None:
@@ -256,12 +292,12 @@ def test_uncovered_segments_are_reported(office: Catalog) -> None:
     assert engine.search(both, limit=1, offset=1).uncovered == ()
 
 
-def test_best_tool_of_each_segment_precedes_the_third_of_another() -> None:
+def test_best_tool_of_each_segment_precedes_the_second_of_another() -> None:
     letters = [Tool(f"send_letter_{at}", "Send a letter by post, as an email or a mail.") for at in range(8)]
     catalog = Catalog([*letters, Tool("pay_bill", "Pay money for a bill."), Tool("see_sun", "See the weather.")])
     engine = _engine(catalog, TopicEmbedder())
     names = _names(engine.search("send a letter by post, pay the bill and look for rain", limit=10))
-    assert max(names.index("pay_bill"), names.index("see_sun")) < 4
+    assert max(names.index("pay_bill"), names.index("see_sun")) < 3
     assert len(names) == 10
 
 

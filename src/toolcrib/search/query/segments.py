@@ -140,8 +140,10 @@ _MODIFIER_VERB = re.compile(r"(?:such as|(?:arrange|filter|group|order|page|rank
 _VERB_PHRASE = re.compile(
     r"\w+\s+(?:(?:up|off|on|out|down|over|back|in)\s+)?(?:an?|the|this|these|my|our|your|all|every|some|me)\b"
 )
-# "have it ring the doctor"
-_CAUSATIVE = re.compile(r"have\s+(?:it|him|her|them)\s+(?!been\b|\w+(?:ed|ing)\b)[a-z]+\s+\w", re.I)
+# "have it ring the doctor", "have a look at the log"
+_HAVE = re.compile(
+    r"have\s+(?:(?:it|him|her|them)\s+(?!been\b|\w+(?:ed|ing)\b)[a-z]+\s+\w|an?\s+(?:quick\s+|closer\s+)?look\b)", re.I
+)
 # Pronouns by which a question refers to the one before.
 # A pronoun among these first words of a sentence stands for something in the sentence before it.
 _FIRST_WORDS: Final = 5
@@ -154,7 +156,9 @@ _RETRIEVAL = re.compile(
     r"\W*(?:please\s+)?(?:collect|fetch|get|give|grab|list|look up|pull|read|retrieve|show|tell)(?:\s+(?:me|us))?\s+",
     re.I,
 )
-_NEXT_THING = re.compile(r"\s*(?:,\s*(?:and\s+)?|\band\s+|\bplus\s+)(?=(?:the|an?|any|all|my|our)\s)", re.I)
+_NEXT_THING = re.compile(
+    r"\s*(?:,\s*(?:and\s+)?|\band\s+|\bplus\s+)(?=(?:the|an?|any|all|my|our)\s)(?!the\s+ones?\b)", re.I
+)
 # After one of these, the next thing may belong to the first one: "the trains between our office and the airport".
 _JOINS_THINGS: Final = frozenset(
     ["between", "both", "compared", "for", "given", "including", "taking", "using", "with"]
@@ -434,7 +438,7 @@ def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | 
 def _is_unlisted_verb(found: re.Match[str]) -> bool:
     """Return whether a word that is not in the list of verbs is used as one: "glue the pages", "DM her"."""
     word, follows = found.group(1), found.group(2) or ""
-    if _CAUSATIVE.match(found.string, found.start()):
+    if _HAVE.match(found.string, found.start()):
         return True
     if follows not in _VERB_OBJECT or word in _NON_VERB or not word.isalpha():
         return False
