@@ -30,6 +30,8 @@ _MAX_CANDIDATES: Final = 60
 _MAX_CHOSEN: Final = 10
 # A difference in score by which a candidate is less likely by the factor e.
 _TEMPERATURE: Final = 0.03
+# How many tools for one segment may precede the best tool for another one.
+_MAX_BEFORE_OTHERS: Final = 2
 # A tool with a score below the best by less than this may name the server that the query is about.
 _NEAR_BEST: Final = 0.1
 # The best tool for a whole query and one that is this much as likely are equally good.
@@ -216,13 +218,13 @@ def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) ->
 
     The best tool for the whole query comes first, or one that is nearly as likely: one tool may serve all
     of it. Each further slot is the one that adds most to the expected number of segments
-    served (xQuAD). The best tool for every segment comes before the second one for any segment.
+    served (xQuAD). The best tool for every segment comes before the third one for any segment.
     """
     open_shares = [weights.whole_share, *([1.0] * (len(candidates) - 1))]
     segments = range(1, len(candidates))
     slots = sorted(set().union(*candidates))
     served_best = {slot: max(segments, key=lambda segment: candidates[segment].get(slot, 0.0)) for slot in slots}
-    served: set[int] = set()
+    counts = dict.fromkeys(segments, 0)
     missing = [max(part, key=part.__getitem__) for part in candidates[1:]]
     least = max(candidates[0].values()) * _NEARLY_AS_LIKELY
     allowed = [slot for slot, likely in candidates[0].items() if likely > least]
@@ -236,9 +238,11 @@ def _choose_tools(candidates: list[dict[int, float]], weights: FusionWeights) ->
         slot = allowed[gains.index(max(gains))]
         slots.remove(slot)
         chosen.append(slot)
-        served.add(served_best[slot])
+        counts[served_best[slot]] += 1
         # The best slot of every segment that has not been chosen yet.
         missing = [best for best in missing if best != slot]
         open_shares = [share * (1 - part.get(slot, 0.0)) for share, part in zip(open_shares, candidates, strict=True)]
-        allowed = [slot for slot in slots if not missing or slot in missing or served_best[slot] not in served]
+        allowed = [
+            slot for slot in slots if not missing or counts[served_best[slot]] < _MAX_BEFORE_OTHERS or slot in missing
+        ]
     return chosen
