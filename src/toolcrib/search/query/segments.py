@@ -397,8 +397,8 @@ def _find_request(piece: str, verbs: frozenset[str]) -> re.Match[str] | None:
     """
     if found := _match_request(piece, verbs):
         return found
-    first, *_ = words = [*islice(_WORDS.finditer(piece), 2), None]
-    if first and len(words) == 3 and words[1].group(1) in verbs and _is_service(first.group(1)):
+    words = list(islice(_WORDS.finditer(piece), 2))
+    if len(words) == 2 and words[1].group(1) in verbs and _is_service(words[0].group(1)):
         return words[1]
     found = _INNER_START.search(piece)
     request = _match_request(piece[found.end() :], verbs) if found else None
