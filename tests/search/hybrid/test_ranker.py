@@ -139,6 +139,42 @@ def test_tool_of_the_server_that_another_step_needs_comes_first() -> None:
     assert "acme___pay" in [hit.tool.id for hit in plain]
 
 
+@pytest.mark.parametrize(
+    "steps", ["send a letter with hermes and pay the bill", "send a letter, then pay the bill with Hermes"]
+)
+def test_step_that_names_no_service_is_about_the_one_of_another_step(steps: str) -> None:
+    class NamedServiceEmbedder(TopicEmbedder):
+        def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
+            return [float(name.lower() == "hermes") for name in names]
+
+    tools = [
+        Tool("pay", "Pay the bill", server="acme"),
+        Tool("hermes_pay", "Pay the bill"),
+        Tool("send", "Send a letter by post", server="acme"),
+        Tool("hermes_send", "Send a letter by post"),
+    ]
+    named = _engine(Catalog(tools), NamedServiceEmbedder()).search(steps, limit=2)
+    assert sorted(_names(named)) == ["hermes_pay", "hermes_send"]
+    plain = _engine(Catalog(tools), NamedServiceEmbedder(), FusionWeights(service_bonus=0.0)).search(steps, limit=2)
+    assert sorted(_names(plain)) != ["hermes_pay", "hermes_send"]
+
+
+def test_step_is_about_the_service_that_it_names_itself() -> None:
+    class TwoServicesEmbedder(TopicEmbedder):
+        def score_service_names(self, text: str, names: Sequence[str]) -> list[float]:
+            return [float(name in ("Hermes", "Acme")) for name in names]
+
+    tools = [
+        Tool(f"{service}_{verb}", text)
+        for service in ("hermes", "acme")
+        for verb, text in (("send", "Send a letter by post"), ("pay", "Pay the bill"))
+    ]
+    result = _engine(Catalog(tools), TwoServicesEmbedder()).search(
+        "send a letter with Hermes, pay the bill with Acme", limit=2
+    )
+    assert sorted(_names(result)) == ["acme_pay", "hermes_send"]
+
+
 def test_several_steps_may_be_served_by_one_tool() -> None:
     engine = _engine(Catalog([Tool("send", "Send a letter and pay the bill")]), TopicEmbedder())
     assert _names(engine.search("send a letter, then pay the bill")) == ["send"]

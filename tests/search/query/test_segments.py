@@ -185,6 +185,46 @@ def test_word_before_an_article_or_a_pronoun_is_a_verb(query: str, segments: tup
 
 
 @pytest.mark.parametrize(
+    ("query", "segments"),
+    [
+        # The name of a service precedes the verb.
+        ("hubspot create contact, search for deals", ("hubspot create contact", "search for deals")),
+        ("Trello - make a card, archive the list", ("Trello: make a card", "Trello: archive the list")),
+        (
+            "Home Assistant – which lights are on, switch off the lamp",
+            ("Home Assistant: which lights are on", "Home Assistant: switch off the lamp"),
+        ),
+        # Another person or service performs the step.
+        ("clone the voice and have it read my script", ("clone the voice", "have it read my script")),
+        # The request follows an explanation.
+        (
+            "the thing is, our base is a mess: could you search it for Bob, move it under HR",
+            ("the thing is, our base is a mess: could you search it for Bob", "move it under HR"),
+        ),
+        ("make a bucket + write points", ("make a bucket", "write points")),
+        ("can u pls visit the page, navigate to home", ("can u pls visit the page", "navigate to home")),
+    ],
+)
+def test_request_after_other_words_is_a_segment(query: str, segments: tuple[str, ...]) -> None:
+    assert split_segments(query) == segments
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "we are a bakery and we need to translate our menu",
+        "show me trains Rome - Milan and their prices",
+        "get the size and share of every company",
+        "show the users and have been to Rome",
+        "a server runs here and it lists files, sort by date",
+        "book a table and then another table of the same size",
+    ],
+)
+def test_apparent_request_after_other_words_is_no_segment(query: str) -> None:
+    assert split_segments(query) == (query,)
+
+
+@pytest.mark.parametrize(
     "query",
     [
         "find a hotel in Rome, preferably the one near the station",

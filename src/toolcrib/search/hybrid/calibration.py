@@ -35,6 +35,10 @@ _MIN_SIZE, _MAX_SIZE = 20, 10_000
 _MAX_LENGTH_WORDS: Final = 20
 # A query without two letters or digits in a row, such as an emoji, does not describe a tool.
 _TEXT = re.compile(r"[^\W_]{2}|[\u2e80-\uffdc]")
+# Names of services are rarely shorter.
+_SERVICE_WORD = re.compile(r"[^\W_][\w.]+[^\W_]")
+# A name with a higher probability is that of a service.
+LIKELY_SERVICE: Final = 0.5
 # Services that tools call by another name.
 _SERVICE_ALIASES: Final = {
     "amazon": ("aws",),
@@ -133,6 +137,22 @@ def find_services(query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex) 
         for name, probability in _score_names(query, lexical, dense)
         if (mentions := _rate_mentions(name, lexical)) is not None
     ]
+
+
+def find_known_services(query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex) -> list[NamedService]:
+    """Return the likely services among all words of a query, capitalized or not, that a tool mentions."""
+    if not dense.can_score_service_names:
+        return []
+    words = split_service_words(query)
+    scores = zip(words, dense.score_service_names(query.text, words), strict=True)
+    likely = [(word, score) for word, score in scores if score > LIKELY_SERVICE]
+    rated = [(word, score, _rate_mentions(word, lexical)) for word, score in likely]
+    return [NamedService(word, score, mentions) for word, score, mentions in rated if mentions is not None]
+
+
+def split_service_words(query: ParsedQuery) -> list[str]:
+    """Return the different words of a query that are long enough to name a service."""
+    return list(dict.fromkeys(_SERVICE_WORD.findall(query.text)))
 
 
 def _score_names(query: ParsedQuery, lexical: LexicalIndex, dense: DenseIndex) -> list[tuple[str, float]]:

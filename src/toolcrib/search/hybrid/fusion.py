@@ -57,8 +57,10 @@ class FusionWeights:
         whole_share: The weight of the whole query, relative to a segment, in the choice of the best
             tools for all segments.
         whole_first: The best tool for the whole query comes first if it serves a segment this probably.
-        server_bonus: Added to the score of a tool for a segment, if its server has one of the best tools
-            for another segment.
+        server_bonus: Added to the score of a tool for a segment, as far as its server has one of the best tools
+            for the whole query and for the other segments.
+        service_bonus: Added to the score of a tool for a segment, if it mentions the service that the segment is
+            about. A segment that names none is about that of the segment before it.
     """
 
     lexical_base: float = -0.35
@@ -67,9 +69,10 @@ class FusionWeights:
     dense_confidence: float = 0.35
     segment_share: float = 0.33
     context_share: float = 0.3
-    whole_share: float = 0.8
+    whole_share: float = 0.5
     whole_first: float = 0.1
     server_bonus: float = 0.15
+    service_bonus: float = 0.2
 
     def lexical_weight(self, coverage: float, word_count: int, similarity: float) -> float:
         """Return the weight of the lexical scores, from 0 to 1; the rest is dense.
@@ -129,11 +132,14 @@ class SegmentScores:
         return mixed
 
 
-def fuse_segments(segments: list[SegmentScores], weights: FusionWeights, server_of: ServerLookup) -> Scores32:
+def fuse_segments(
+    segments: list[SegmentScores], mentions: list[Scores32], weights: FusionWeights, server_of: ServerLookup
+) -> Scores32:
     """Return the score of every slot: for the whole query, and for the segment it serves best.
 
-    The first of the segments is the whole query. The best tools for all segments come first, so that
-    near duplicates for one segment do not push the others off the page.
+    The first of the segments is the whole query. `mentions` rates how clearly each slot mentions the services of each
+    other segment; it is empty if no service is known. The best tools for all segments come first, so that near
+    duplicates for one segment do not push the others off the page.
     """
     whole = segments[0].scores
     if len(segments) == 1 or not len(whole):
@@ -142,6 +148,9 @@ def fuse_segments(segments: list[SegmentScores], weights: FusionWeights, server_
     best: Scores32 = np.maximum.reduce(parts)
     fused = whole + np.float32(weights.segment_share) * (best - whole)
     parts = [part + np.float32(weights.context_share) * (whole - part) for part in parts]
+    if mentions:
+        bonus = np.float32(weights.service_bonus)
+        parts = [part + bonus * mentioned for part, mentioned in zip(parts, mentions, strict=True)]
     chosen = _choose_tools(_find_candidates([whole, *parts], weights, server_of), weights)
     # Every chosen tool is lifted above the next one, and the last one above all others.
     others = fused.copy()
@@ -167,8 +176,8 @@ def max_score(scores: Scores32) -> float:
 def _find_candidates(parts: list[Scores32], weights: FusionWeights, server_of: ServerLookup) -> list[dict[int, float]]:
     """Return the best slots for the query and each segment, with the probability that each is the right one.
 
-    A tool gets a bonus if a tool of the same server is among the best for another segment: the steps of
-    a task often need one service, which only one of them names.
+    A tool gets a bonus if tools of the same server are among the best for the query and the other segments: the steps
+    of a task often need one service, which only one of them names.
     """
     tops = [top_slots(part, _MAX_CANDIDATES).tolist() for part in parts]
     scores = [dict(zip(top, part[top].tolist(), strict=True)) for part, top in zip(parts, tops, strict=True)]
@@ -176,9 +185,9 @@ def _find_candidates(parts: list[Scores32], weights: FusionWeights, server_of: S
     near = [_rate_servers(part, servers) for part in scores]
     candidates = []
     for number, part in enumerate(scores):
-        others = [rated for other, rated in enumerate(near) if other not in (0, number)] if number else []
+        others = [rated for other, rated in enumerate(near) if other != number] if number else []
         adjusted = {
-            slot: score + weights.server_bonus * max((rated.get(servers[slot], 0.0) for rated in others), default=0.0)
+            slot: score + weights.server_bonus * _combine_ratings([rated.get(servers[slot], 0.0) for rated in others])
             for slot, score in part.items()
         }
         best = max(adjusted.values())
@@ -186,6 +195,11 @@ def _find_candidates(parts: list[Scores32], weights: FusionWeights, server_of: S
         total = sum(odds.values())
         candidates.append({slot: value / total for slot, value in odds.items()})
     return candidates
+
+
+def _combine_ratings(ratings: list[float]) -> float:
+    """Return the mean of the best rating and the average one; 0 if there are none."""
+    return (max(ratings) + sum(ratings) / len(ratings)) / 2 if ratings else 0.0
 
 
 def _rate_servers(scores: dict[int, float], servers: dict[int, str]) -> dict[str, float]:

@@ -7,7 +7,6 @@ tool, and fuse both.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +17,13 @@ from toolcrib.search.dense.index import MAX_ENCODED_PER_QUERY, DenseIndex, Dense
 from toolcrib.search.hybrid.calibration import (
     DEFAULT_CALIBRATION,
     ENCODER_CALIBRATION,
+    LIKELY_SERVICE,
     STATIC_CALIBRATION,
     Calibration,
     NamedService,
+    find_known_services,
     find_services,
+    split_service_words,
 )
 from toolcrib.search.hybrid.fusion import (
     DEFAULT_WEIGHTS,
@@ -36,9 +38,6 @@ from toolcrib.search.lexical.ranker import LexicalIndex, LexicalRanker, SlotScor
 from toolcrib.search.lexical.spelling import MISSPELLABLE, correct_spelling
 from toolcrib.search.query.parser import ParsedQuery, Syntax, parse_query
 from toolcrib.search.ranker import ArrayStore, MatchReason, Note, Ranking, Scores, Slots, top_slots
-
-# A name with a higher probability is that of a service.
-_LIKELY: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,26 @@ class HybridIndex:
         return parse_query(corrected, query.syntax), (Note(f"read as another word: {changes}"),)
 
     def _fuse(self, segments: list[SegmentScores]) -> NDArray[np.float32]:
-        return fuse_segments(segments, self.ranker.weights, self._server_of)
+        mentions = self._rate_mentions(segments) if len(segments) > 1 else []
+        return fuse_segments(segments, mentions, self.ranker.weights, self._server_of)
+
+    def _rate_mentions(self, segments: list[SegmentScores]) -> list[NDArray[np.float32]]:
+        """Return how clearly each slot mentions the services of each segment.
+
+        A segment that names no service is about those of the segment before it, or about the first that are named.
+        """
+        whole, *parts = segments
+        services = find_known_services(whole.query, self._lexical, self._dense)
+        if not services:
+            return []
+        named = [set(split_service_words(part.query)) for part in parts]
+        own = [[service for service in services if service.name in words] for words in named]
+        current = next(filter(None, own), services)
+        rated = []
+        for found in own:
+            current = found or current
+            rated.append(np.maximum.reduce([service.mentions * np.float32(service.probability) for service in current]))
+        return rated
 
     def _server_of(self, slot: int) -> str:
         tool = self._catalog.tool_at(slot)
@@ -184,7 +202,7 @@ class HybridIndex:
         for number, segment in enumerate(segments):
             services = find_services(segment.query, lexical, self._dense)
             if number:
-                inherited = [found for found in services if found.probability > _LIKELY] or inherited
+                inherited = [found for found in services if found.probability > LIKELY_SERVICE] or inherited
             similarity = segment.similarity.take(slots)
             rows.append(calibration.score_fits(similarity, services or inherited, slots, segment.query, lexical))
         return np.stack(rows)

@@ -16,40 +16,40 @@ from typing import Final
 from toolcrib.search.query.expression import has_operators
 
 _VERBS: Final = """
-    abort accept activate add adjust alert align allow analyse analyze animate annotate announce
-    answer append apply approve archive arrange ask assemble assign attach audit authenticate
-    authorize back backup ban bind block blast book bookmark boost boot break bring broadcast browse build bump
-    bundle burn buy calculate call cancel capture change charge chart chat check choose clean clear click
-    clip clone close collect combine comment commit compare compile compose compress compute
-    concatenate configure confirm connect continue convert copy correct count crawl create crop cut
-    deactivate debug declare decline decode decrypt define delete deliver deploy describe design
-    destroy detach detect determine diagnose diff disable discard disconnect discover dispatch
-    display dispute download draft drag draw drop dump duplicate edit email embed enable encrypt
-    enforce enlarge enrich enter enumerate erase escalate estimate evaluate examine execute expand
-    explain export expose extend extract fetch figure file fill filter find finish fix flag flip
-    flush follow forecast fork format forward freeze gather generate geocode get give glue go grab
-    grade grant grep group halt hand hide hang highlight hire hook identify import improve include
-    increase index infer inform ingest inject insert inspect install instruct interpret interrupt
-    investigate invite invoice invoke issue join keep kick kill label launch lay leave link lint
-    list listen load localize locate lock log look lookup lower mail make manage map mark measure
-    mention merge message migrate minimize mint mirror modify monitor mount move mute name narrow
-    normalize note notify obtain offer open optimize order organise organize outline overlay
-    overwrite pack page paint parse pass paste patch pause pay perform persist pick pin ping place
-    plan play plot point populate post predict prepare present press preview print process produce
-    program promote provide provision publish pull purchase purge push put query queue quiet quote
-    raise rank rate react read reboot rebuild recall recommend record recover redeploy reduce
-    refresh refund register reindex reject release reload relocate remember remind remove rename
-    render renew reopen reorder repeat replace reply report reproduce request rerun reschedule
-    research reserve reset resize resolve respond restart restore restrict resume retrieve retry
-    return reverse revert review revoke rewrite ring roll rotate route run sample sandbox save say
-    scaffold scan schedule scrape screenshot search see select sell send separate set share ship
-    shorten show shrink shut sign silence simulate skip snap sniff solve sort spin split stage stamp star
-    start step stick stop store stream strip submit subscribe subtract suggest sum summarise summarize
-    suspend swap switch sync tag take tally tap tell terminate test throw toggle track train
-    transcribe transfer transition translate trash trigger trim truncate turn type unarchive
-    unassign unblock undo unfollow unfreeze unlink unlock unmute unpause unpin unpublish unshare
-    unstar unsubscribe untag update upgrade upload upscale use validate verify view visualize wait
-    walk wash watch whitelist wipe withdraw work wrap write zip zoom
+    abort accept acknowledge activate adapt add adjust aggregate alert align allocate allow analyse analyze animate
+    annotate announce answer append apply approve archive arrange ask assemble assess assign associate attach audit
+    authenticate authorize back backtest backup ban bind blast block book bookmark boost boot break bring broadcast
+    browse build bump bundle burn buy calculate call cancel capture categorise categorize change charge chart chat check
+    choose cite clean clear click clip clone close collect combine comment commit compare compile compose compress
+    compute concatenate conduct configure confirm connect continue convert copy correct count crawl create crop
+    customise customize cut deactivate debug decide declare decline decode decompile decrypt dedupe deduplicate define
+    delegate delete deliver demote deny deploy deposit describe design destroy detach detect determine diagnose diff
+    disable discard disconnect discover dismiss dispatch display dispute distribute divide download draft drag draw drop
+    dump duplicate edit email embed enable encode encrypt enforce enlarge enqueue enrich enter enumerate erase escalate
+    estimate evaluate examine execute expand explain explore export expose extend extract fetch figure file fill filter
+    finalise finalize find finish fix flag flip flush follow forecast fork format forward freeze gather generate geocode
+    get give glue go grab grade grant greet grep group halt hand handle hang hide highlight hire hook hover identify
+    import improve include increase index infer inform ingest initialise initialize initiate inject insert inspect
+    install instruct integrate interact interpret interrupt intersect investigate invite invoice invoke isolate issue
+    join keep kick kill label launch lay leave link lint list listen load localize locate lock log look lookup lower
+    mail make manage map mark measure mention merge message migrate minimize mint mirror modify monitor mount move
+    multiply mute name narrow navigate normalize note notify obtain offer open optimize order organise organize outline
+    overlay overwrite pack page paint parse pass paste patch pause pay peek perform persist pick pin ping place plan
+    play plot point populate post postpone predict prepare present press preview print prioritise prioritize process
+    produce program promote protect provide provision publish pull purchase purge push put query queue quiet quote raise
+    rank rate react read reassign rebase reboot rebuild recall recognize recommend record recover redeliver redeploy
+    redo reduce refresh refund register reindex reject release reload relocate remember remind remove rename render
+    renew reopen reorder repeat rephrase replace reply report reproduce reproject request rerun resample reschedule
+    research reserve reset resize resolve respond restart restore restrict resume retrieve retry return retweet reverse
+    revert review revoke rewrite ring roll rotate route run sample sandbox save say scaffold scan schedule scrape
+    screenshot scroll search see select sell send separate set share ship shorten show shrink shut sign silence simplify
+    simulate skip snap sniff snooze solve sort spin split ssh stage stamp standardize star start stash step stick stop
+    store stream strip submit subscribe subtract suggest sum summarise summarize suspend swap swipe switch sync
+    synthesize tag take tally tap tell terminate test throw tick toggle track train transcribe transfer transform
+    transition translate trash triage trigger trim troubleshoot truncate turn tweet type unarchive unassign unblock
+    undelegate undo unfollow unfreeze ungroup uninstall unlink unlock unmerge unmute unpause unpin unprotect unpublish
+    unregister unset unshare unstage unstar unsubscribe untag update upgrade upload upscale upsert use validate verify
+    view visit visualize void wait walk wash watch whitelist wipe withdraw work wrap write zip zoom
     new
     such zeig erstelle schick sende leg füge suche lösche öffne speichere hol
     busca crea envía muestra borra guarda añade pon sube cherche crée envoie montre ajoute cerca

@@ -29,22 +29,26 @@ _AND: Final = "and plus und dann y luego et puis e poi"
 _WEAK: Final = (
     # Not inside a word: the Italian "e" does not match in "e-mail".
     rf",|，|、|(?<![\w-])(?:{_AND.replace(' ', '|')})(?![\w-])|&"
-    r"|(?<=\s)(?:[-=]>|[→⇒/])(?=\s)|(?<!\S)•"
+    r"|(?<=\s)(?:[-=]>|[→⇒/+])(?=\s)|(?<!\S)•"
 )
 # A fast check: a query without any of these is not split.
-_SEPARATOR_SIGN = re.compile(r"(?=[.!?;\n。！？；,，、&)→⇒•=/-])(?:[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|(?<=\s)/\s)")
+_SEPARATOR_SIGN = re.compile(
+    r"(?=[.!?;\n。！？；,，、&)→⇒•=/+-])(?:[.!?]\s|[;\n。！？；,，、&)→⇒•]|[-=]>|(?<=\s)[/+]\s)"
+)
 _JOINING_WORDS: Final = frozenset(f"then after afterwards step {_AND}".split())
 _LETTERS = re.compile(r"\w+")
 # The first character of a separator; checking it first is faster.
-_SEPARATOR_START: Final = r"[\v.!?;\n。！？；,，、&→⇒/•=-]|\b[adelptuy]"
+_SEPARATOR_START: Final = r"[\v.!?;\n。！？；,，、&→⇒/•=+-]|\b[adelptuy]"
 _SEPARATOR = re.compile(rf"(?={_SEPARATOR_START})(?:({_STRONG})|({_WEAK}))", re.IGNORECASE)
 # Before list items: "1.", "(2)", "c)", "Step 4:", and "-" or "*" at the start of a line.
 _ITEM = re.compile(r"(?<!\S)(?:\(?(\d\d?|[a-z])(?:\)|\.(?=\s))|step (\d\d?)\b[:.)]?)\s*", re.IGNORECASE)
 _BULLET = re.compile(r"^[ \t]*[-–*•·+][ \t]+", re.MULTILINE)
 # A scope applies to all segments: "In our GitLab repo, …", "zendesk: …".
 _SCOPE = re.compile(
-    r"\s*((?:in|on|with|within|using|via|through|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}:(?=\s))", re.I
+    r"\s*((?:in|on|with|within|using|via|through|for|inside|from)\b[^,:;.]{1,50},|[^,:;.]{1,30}(?::|\s[-–—])(?=\s))",
+    re.I,
 )
+_DASHES: Final = ("-", "–", "—")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
 # A capitalized word that does not start a sentence. The lookbehinds follow the capital, because that is
 # faster.
@@ -52,6 +56,8 @@ _NAME = re.compile(r"[A-Z](?<!^.)(?<![.!?:]\s.)(?<![^\s'\"(].)[\w.-]*\w")
 _CAPITAL = re.compile(r"[A-Z]")
 # Service names are rarely shorter.
 _LONG_WORD = re.compile(r"(?<![\w.-])[a-z][\w.-]{2,}\w")
+# After one of these, a piece may contain its request.
+_INNER_START = re.compile(r"(?:\s[-–—]|(?<=[a-z]):)\s+(?=[\w'’ ]+)")
 _MAX_NAME_CHARS: Final = 300
 # A word and the next one, including a sign that it starts with.
 _WORDS = re.compile(r"([^\W_]+(?:['’][^\W_]+)?)(?=(?:\s+([^\s.,;:!?]+))?)")
@@ -76,7 +82,7 @@ _OBLIGATION = re.compile(r"\W*(?:i|we)\s+(?:should|must)\s", re.I)
 _CONNECTIVES: Final = "also and afterwards please finally lastly next now just secondly first second third kindly"
 _LEADS: Final = f"""
     {_CONNECTIVES} so can could would you i i'd want need to like we let's help me if it's that maybe possibly
-    perhaps ideally optionally
+    perhaps ideally optionally u pls plz lemme gotta wanna gonna
 """
 _QUESTIONS: Final = "what which who whose where when how why is are does do did has"
 _MODALS: Final = ("can", "could", "would")
@@ -112,7 +118,7 @@ _OPENERS: Final = """
 """
 # Any other word before an article or a pronoun, is a verb: "glue the pages".
 _NON_VERBS: Final = """
-    a about above across after again against all along also although always am amid among and any anything around
+    a about above across after again against all along also although always am amid among and another any anything around
     as at because before behind below beneath beside besides between beyond both but by came concerning down
     during each either else enough ensure especially even ever every everything except far few for from given had half have he
     hence here hers how i if in inside instead into is it just last later least less like limit many me mine more most
@@ -134,6 +140,10 @@ _MODIFIER_VERB = re.compile(r"(?:such as|(?:arrange|filter|group|order|page|rank
 _VERB_PHRASE = re.compile(
     r"\w+\s+(?:(?:up|off|on|out|down|over|back|in)\s+)?(?:an?|the|this|these|my|our|your|all|every|some|me)\b"
 )
+# "have it ring the doctor", "have a look at the log"
+_HAVE = re.compile(
+    r"have\s+(?:(?:it|him|her|them)\s+(?!been\b|\w+(?:ed|ing)\b)[a-z]+\s+\w|an?\s+(?:quick\s+|closer\s+)?look\b)", re.I
+)
 # Pronouns by which a question refers to the one before.
 # A pronoun among these first words of a sentence stands for something in the sentence before it.
 _FIRST_WORDS: Final = 5
@@ -146,7 +156,9 @@ _RETRIEVAL = re.compile(
     r"\W*(?:please\s+)?(?:collect|fetch|get|give|grab|list|look up|pull|read|retrieve|show|tell)(?:\s+(?:me|us))?\s+",
     re.I,
 )
-_NEXT_THING = re.compile(r"\s*(?:,\s*(?:and\s+)?|\band\s+|\bplus\s+)(?=(?:the|an?|any|all|my|our)\s)", re.I)
+_NEXT_THING = re.compile(
+    r"\s*(?:,\s*(?:and\s+)?|\band\s+|\bplus\s+)(?=(?:the|an?|any|all|my|our)\s)(?!the\s+ones?\b)", re.I
+)
 # After one of these, the next thing may belong to the first one: "the trains between our office and the airport".
 _JOINS_THINGS: Final = frozenset(
     ["between", "both", "compared", "for", "given", "including", "taking", "using", "with"]
@@ -163,6 +175,7 @@ _VERB_OBJECT: Final = frozenset(_VERB_OBJECTS.split())
 _DETERMINER: Final = frozenset(["a", "an", "the", "this", "these", "my", "our", "your", "all", "every", "some", "me"])
 _AFTER_SUBJECT: Final = frozenset(_AUXILIARIES.split())
 _NOT_IN_NOTE: Final = frozenset(_NON_NOTE_WORDS.split()) | _QUESTION | _AFTER_SUBJECT
+_NOT_A_SERVICE: Final = _NON_VERB | _STATEMENT_START | _OPENER | _LEAD | _QUESTION | VERBS
 _BEFORE_A_NOUN: Final = _OPENER | VERBS | _LEAD | {""}
 
 
@@ -174,12 +187,15 @@ def split_segments(query: str) -> tuple[str, ...]:
     text = _mark_list_items(query)
     scope = _SCOPE.match(text)
     scope_end = _find_scope_end(text, scope.end()) if scope else 0
-    shared = text[:scope_end].strip(" ,:\n")
+    shared = text[:scope_end].strip(" ,:–—-\n")
+    has_head = _match_request(shared) is not None
+    if has_head and scope and scope.group().endswith(_DASHES):
+        # "find trains Rome - Milan" is not a scope.
+        scope_end, shared = 0, ""
     body = text[scope_end:]
     first = _WORD.search(body, find_request_start(body))
     # If the first request starts with a gerund that has an object, the others do too.
     uses_gerunds = first is not None and first.group().lower() in GERUNDS and _has_object(body, first)
-    has_head = _match_request(shared) is not None
     pieces = _split_requests(body, GERUNDS, has_head) if uses_gerunds else []
     if len(pieces) < 2:
         pieces = _split_requests(body, VERBS, has_head) or _split_notes(body)
@@ -328,7 +344,7 @@ def _split_requests(text: str, verbs: frozenset[str], has_head: bool) -> list[st
         if not piece:
             is_item = is_item or was_item
             continue
-        request = _match_request(piece, verbs)
+        request = _find_request(piece, verbs)
         pending = f"{pending} {piece}".strip()
         count = len(_WORD.findall(piece, find_request_start(piece)))
         # List items after a request belong to it: "make a shopping list with - milk - eggs".
@@ -374,6 +390,25 @@ def _split_things(text: str) -> list[str]:
     return [f"{text[: head.end()].strip()} {thing.strip()}" for thing in things] if head else []
 
 
+def _find_request(piece: str, verbs: frozenset[str]) -> re.Match[str] | None:
+    """Return the start of a request as `_match_request`, also after a dash, a colon or the name of a service.
+
+    "The store is slow: could you restart it", "hubspot create a contact"
+    """
+    if found := _match_request(piece, verbs):
+        return found
+    words = list(islice(_WORDS.finditer(piece), 2))
+    if len(words) == 2 and words[1].group(1) in verbs and _is_service(words[0].group(1)):
+        return words[1]
+    found = _INNER_START.search(piece)
+    request = _match_request(piece[found.end() :], verbs) if found else None
+    return request if request and request.group(1) in verbs else None
+
+
+def _is_service(word: str) -> bool:
+    return word.isalpha() and word.lower() not in _NOT_A_SERVICE
+
+
 def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | None:
     """Return the verb or question word that starts a request, and the next word; None if none does."""
     begin = find_request_start(text)
@@ -388,7 +423,7 @@ def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | 
         word = found.group(1).lower().replace("’", "'")
         is_question = verbs is VERBS and _is_question_word(word)
         # "I run a bakery" and "that is all" are statements.
-        if (before in ("i", "we") and word in verbs) or (before == "that" and is_question):
+        if (before in ("i", "we") and (word in verbs or is_question)) or (before == "that" and is_question):
             return None
         if word in verbs or is_question:
             return None if _MODIFIER_VERB.match(text, found.start()) else found
@@ -403,6 +438,8 @@ def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | 
 def _is_unlisted_verb(found: re.Match[str]) -> bool:
     """Return whether a word that is not in the list of verbs is used as one: "glue the pages", "DM her"."""
     word, follows = found.group(1), found.group(2) or ""
+    if _HAVE.match(found.string, found.start()):
+        return True
     if follows not in _VERB_OBJECT or word in _NON_VERB or not word.isalpha():
         return False
     return (word.islower() and not word.endswith(_NON_VERB_ENDINGS)) or word.isupper()
@@ -430,7 +467,8 @@ def _separates_requests(before: list[str], after: str, is_listed: bool, verbs: f
         return False
     has_lead = _WORD.search(after, 0, request.start()) is not None
     verb, follows = request.group(1).lower(), request.group(2) or ""
-    if verb in verbs and follows in _AFTER_SUBJECT:
+    # "the size and scale of it", "and design can start"
+    if verb in verbs and (follows == "of" or follows in _AFTER_SUBJECT):
         return False
     has_object = _starts_object(follows)
     # "deploy it to Vercel, Render and Netlify": a capitalized verb without an object is a name.
