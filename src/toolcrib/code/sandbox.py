@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any, Final
 
+from toolcrib.adapters.plain_json import repair_surrogates
 from toolcrib.code.script import ScriptRun
 from toolcrib.errors import InvalidArguments, ScriptFailed
 
@@ -158,7 +159,7 @@ def parse_text_result(text: str) -> Any:
     """Return the JSON value of a text, or the text itself."""
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(text)
+            return json.loads(repair_surrogates(text))
         except (ValueError, RecursionError):
             pass
     return text

@@ -111,6 +111,13 @@ async def test_failures_and_limits_are_explained(router: McpRouter, code: str, r
         assert reason in text
 
 
+async def test_half_of_an_emoji_in_a_result_is_replaced() -> None:
+    server = plain_server("texts", ["variable"], given={"env": {"TEXT": r'{"name": "\ud83d"}'}})
+    config = replace(build_config(server), code_mode=CodeModeConfig(enabled=True))
+    async with gateway(config) as running, connect_client(running) as client:
+        assert await run_code(client, "await tools.texts.variable(name='TEXT')") == ('{"name":"�"}', False)
+
+
 async def test_script_can_handle_the_error_of_a_tool(router: McpRouter) -> None:
     code = "try:\n    await tools.office.fail()\nexcept Exception as error:\n    said = str(error)\nsaid"
     async with connect_client(router) as client:

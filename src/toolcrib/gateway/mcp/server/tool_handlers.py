@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import anyio
 
-from toolcrib.adapters.plain_json import parse_arguments
+from toolcrib.adapters.plain_json import parse_arguments, repair_surrogates
 from toolcrib.config.settings import Detail, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
@@ -135,8 +135,11 @@ class ToolHandlers:
         if name in _CALL_NAMES:
             call_name, inner = str(name), arguments.get("arguments") or {}
             # Some models write the inner arguments as JSON text.
-            decoded = parse_arguments(inner) if isinstance(inner, str) else None
-            params = {**params, "name": arguments.get("name", ""), "arguments": inner if decoded is None else decoded}
+            if isinstance(inner, str):
+                inner = repair_surrogates(inner)
+                decoded = parse_arguments(inner)
+                inner = inner if decoded is None else decoded
+            params = {**params, "name": arguments.get("name", ""), "arguments": inner}
             name = params["name"]
             if not name:
                 text = prompts.CALL_NAME_MISSING.format(search=prompts.SEARCH_NAME)
