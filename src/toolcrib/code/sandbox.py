@@ -44,13 +44,24 @@ class ScriptOutcome:
     printed: str
 
     def render(self) -> str:
-        """Return the final value as text; without a value, the printed text."""
+        """Return the final value as text; without a value, the printed text.
+
+        Raises `ScriptFailed` for a value that has no text.
+        """
         if self.value is None and self.printed:
             is_long = len(self.printed) > MAX_PRINTED_CHARS
             return f"{self.printed[:MAX_PRINTED_CHARS]}…" if is_long else self.printed
         if isinstance(self.value, str):
             return self.value
-        return json.dumps(self.value, ensure_ascii=False, separators=(",", ":"), default=str)
+        try:
+            return json.dumps(self.value, ensure_ascii=False, separators=(",", ":"), default=str)
+        except (TypeError, ValueError, RecursionError):
+            pass
+        try:
+            # For example a dictionary whose keys are tuples.
+            return repr(self.value)
+        except (ValueError, RecursionError):
+            raise ScriptFailed("its value has no text: it is nested too deeply, or a number is too long") from None
 
 
 class CodeSandbox:

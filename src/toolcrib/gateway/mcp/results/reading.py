@@ -174,7 +174,8 @@ def _read_value(location: str, value: Any, request: ReadRequest, max_tokens: int
 
 def _read_lines(text: str, request: ReadRequest, max_tokens: int) -> str:
     lines = text.splitlines()
-    if len(lines) == 1 and len(text) > max_tokens * 4:
+    # Lines that are too long for a page can't be counted.
+    if len(text) > max_tokens * 4 * len(lines):
         return _read_characters(text, request, max_tokens)
     selected = lines[request.offset : request.offset + request.limit]
     shown: list[str] = []
@@ -194,7 +195,7 @@ def _read_lines(text: str, request: ReadRequest, max_tokens: int) -> str:
 
 
 def _read_characters(text: str, request: ReadRequest, max_tokens: int) -> str:
-    """Return a page of a text without line breaks; `offset` counts characters."""
+    """Return a page of a text with few line breaks; `offset` counts characters."""
     end = min(request.offset + max_tokens * 3, len(text))
     if request.offset >= len(text):
         return f"There are {len(text):,} characters; `offset` is beyond them."
@@ -332,6 +333,9 @@ def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_En
     def with_context(numbers: list[int]) -> Iterator[_Entry]:
         """Yield the matching lines; if they are few, with the lines around them."""
         distance = CONTEXT_LINES if len(numbers) <= MAX_CONTEXT_MATCHES and not location else 0
+        # The lines up to the last match have to fit into the page.
+        while distance and len(numbers) * (2 * distance + 1) - distance > request.limit:
+            distance -= 1
         shown = {near for number in numbers for near in range(number - distance, number + distance + 1)}
         yield from (entry(number) for number in sorted(shown) if 0 <= number < len(lines))
 

@@ -32,6 +32,7 @@ from toolcrib.hub.view import AccessView, DisclosureMode
 from toolcrib.profiles import mcproxy
 from toolcrib.search.filters import Where
 from toolcrib.search.results import SearchResult
+from toolcrib.session.disclosure import parse_limit
 from toolcrib.session.session import Session
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT, MAX_SUGGESTIONS, render_uncovered
 
@@ -191,7 +192,7 @@ class ToolHandlers:
             # A tool result, because the model may not see a protocol error.
             return meta_tools.text_result(prompts.QUERY_MISSING, is_error=True)
         query, kind = split_kind(query, arguments.get("kind"))
-        limit = _clamp_limit(arguments.get("limit"))
+        limit = parse_limit(arguments, DEFAULT_LIMIT, MAX_LIMIT)
         if kind in meta_tools.ITEM_KINDS:
             self._hub.add_counts(searches=1)
             return await self.items.answer(client, query, kind, limit, self._read_call_name)
@@ -382,12 +383,6 @@ class ToolHandlers:
             meta_tools.FoundTool(entry, score, self._get_call_name(entry), render_stub(entry.tool) if has_stubs else "")
             for entry, score in entries
         ]
-
-
-def _clamp_limit(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return DEFAULT_LIMIT
-    return min(max(value, 1), MAX_LIMIT)
 
 
 def _count_shortened(count: int) -> str:
