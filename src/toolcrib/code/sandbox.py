@@ -104,7 +104,8 @@ class CodeSandbox:
             elif f"> {MAX_PRINTED_BYTES} bytes" in text:
                 text = f"the script printed more than {MAX_PRINTED_BYTES:,} bytes; end it with a value instead"
             raise ScriptFailed(text) from None
-        if isinstance(value, str) and value.startswith(_UNAWAITED):
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        if any(isinstance(item, str) and item.startswith(_UNAWAITED) for item in items):
             raise ScriptFailed("a call was not awaited; write `await tools.server.tool(…)`")
         return ScriptOutcome(value, printed.output)
 

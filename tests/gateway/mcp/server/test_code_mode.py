@@ -116,6 +116,11 @@ async def test_failures_and_limits_are_explained(router: McpRouter, code: str, r
     [
         ("{('a', 1): 2}", "{('a', 1): 2}", False),
         (
+            "[tools.office.echo(text='a')]",
+            "The script failed:\na call was not awaited; write `await tools.server.tool(…)`",
+            True,
+        ),
+        (
             "10**5000",
             "The script failed:\nits value has no text: it is nested too deeply, or a number is too long",
             True,
