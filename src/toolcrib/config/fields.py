@@ -24,7 +24,6 @@ _MIN_SIMILARITY = 0.6
 _VARIABLE = re.compile(r"(\$\$\{)|\$\{(?:env:)?([^{}]*)\}")
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?", re.DOTALL)
 _MAX_QUOTED_CHARS = 40
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 T = TypeVar("T")
 ValueType = Literal["string", "boolean", "integer", "number", "map", "object"]
@@ -103,8 +102,6 @@ class MissingVariable(InvalidSetting):
 
 def expand_variables(text: str, environment: Mapping[str, str], path: JsonPath) -> str:
     """Return the text with its variables replaced; a default also replaces an empty variable."""
-    if _SURROGATE.search(text):
-        raise InvalidSetting(path, "has half of a surrogate pair, which cannot be sent; write the whole character")
 
     def replace(match: re.Match[str]) -> str:
         if match[1]:
