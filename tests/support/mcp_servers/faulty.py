@@ -148,7 +148,7 @@ def handle(message: dict[str, Any]) -> None:
     if method == "server/discover" and KIND == "deaf_to_probe":
         return
     if method == "initialize":
-        version = message["params"]["protocolVersion"]
+        version = "2099-01-01" if KIND == "future" else message["params"]["protocolVersion"]
         info = {"name": KIND, "version": "1"}
         result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
         send({"id": id, "result": result})

@@ -156,6 +156,7 @@ async def test_call_of_hanging_server_times_out() -> None:
         ("exits", "its program ended with exit code 1; last line on stderr: no token was given"),
         ("list_fails", "no list today"),
         ("mute", "did not answer in time"),
+        ("future", "its protocol revision, 2099-01-01, is not supported; update it"),
     ],
 )
 async def test_failed_start_is_reported_and_does_not_affect_others(kind: str, says: str) -> None:
