@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ MAX_WORKERS: Final = 4
 SEARCH_LIMIT: Final = 5
 _MISSING: Final = "code mode needs the package pydantic-monty; install toolcrib[code]"
 _UNAWAITED: Final = "<coroutine "
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +45,17 @@ class ScriptOutcome:
     printed: str
 
     def render(self) -> str:
-        """Return the final value as text; without a value, the printed text.
-
-        Raises `ScriptFailed` for a value that has no text.
-        """
+        """Return the final value as text, or the printed text; raise `ScriptFailed` for a value without a text."""
         if self.value is None and self.printed:
             is_long = len(self.printed) > MAX_PRINTED_CHARS
             return f"{self.printed[:MAX_PRINTED_CHARS]}…" if is_long else self.printed
         if isinstance(self.value, str):
             return self.value
-        try:
-            return json.dumps(self.value, ensure_ascii=False, separators=(",", ":"), default=str)
-        except (TypeError, ValueError, RecursionError):
-            pass
-        try:
-            # For example a dictionary whose keys are tuples.
-            return repr(self.value)
-        except (ValueError, RecursionError):
-            raise ScriptFailed("its value has no text: it is nested too deeply, or a number is too long") from None
+        # A dictionary whose keys are tuples is not JSON.
+        for encode in (_ENCODER.encode, repr):
+            with suppress(TypeError, ValueError, RecursionError):
+                return encode(self.value)
+        raise ScriptFailed("its value has no text: it is nested too deeply, or a number is too long")
 
 
 class CodeSandbox:

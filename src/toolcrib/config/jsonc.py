@@ -63,14 +63,9 @@ def parse_jsonc(file: str, text: str) -> JsoncDocument:
     try:
         return _parse_document(source)
     except (ValueError, RecursionError):
-        try:
-            _, end = _decoder.raw_decode(source.text, skip_whitespace(source.text, 0))
-        except (ValueError, RecursionError):
-            end = len(source.text)
-        following = skip_whitespace(source.text, end)
-        if following == len(source.text):
-            list(source.iter_values())  # Raises the error with its line.
-        raise source.error_at("more text follows the value; keep one value", following) from None
+        values = list(source.iter_values())  # Raises the error with its line.
+        second = values[1][0] if len(values) > 1 else 0
+        raise source.error_at("more text follows the value; keep one value", second) from None
 
 
 def blank_extensions(text: str) -> str:

@@ -1,7 +1,6 @@
 """The HTTP server: limits of time and size for headers, and a shutdown that loses no request.
 
-Without the time limit, a client that sends its headers slowly could keep a connection open forever. Without the limit of
-size, a client without a key could fill the memory.
+Without these limits, a client that sends its headers slowly could keep a connection open forever, or fill the memory.
 
 After SIGTERM a gateway first reports that it is not ready, so that a proxy sends new requests elsewhere.
 When no new requests come, it stops accepting connections, ends the streams that have no end, and finishes the requests in flight.

@@ -24,7 +24,7 @@ from toolcrib.hub.view import AccessView
 def add_admin_routes(routes: ApiRoutes) -> None:
     """Add the routes of servers, tools, searches, decisions and the configuration."""
     routes.add("GET", "/api/servers", _list_servers)
-    routes.add("GET", "/api/stats", _get_stats)
+    routes.add("GET", "/api/stats", lambda call: collect_stats(call.router, call.view))
     add_search_routes(routes)
     add_catalog_routes(routes)
     add_eval_routes(routes)
@@ -38,10 +38,6 @@ def _list_servers(call: ApiCall) -> dict[str, Any]:
     configured = call.router.hub.config.servers.values()
     disabled = [server.name for server in configured if not server.enabled and not call.view.profile.name]
     return {"servers": list_server_status(call.router, call.view), "disabled": disabled}
-
-
-def _get_stats(call: ApiCall) -> dict[str, Any]:
-    return collect_stats(call.router, call.view)
 
 
 def list_server_status(router: McpRouter, view: AccessView) -> list[dict[str, Any]]:

@@ -135,8 +135,7 @@ def _build_report(
     protocol = upstream.connection.protocol if upstream.connection else ""
     findings = [
         *_find_unusable_tools(tools),
-        *_find_quarantined_tools(tools),
-        *_find_changed_tools(tools),
+        *_find_unapproved_tools(tools),
         *_find_suspicious_tools(tools),
         *_find_name_conflicts(tools, all_entries),
         *_find_large_definitions(tools, tokens),
@@ -161,20 +160,14 @@ def _find_unusable_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
         yield ConfigFinding("note", f"{tools.repaired_tools[0]}{others}", _REPORT_FIX, name)
 
 
-def _find_quarantined_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
-    if tools.quarantined:
-        names = list(tools.quarantined)
+def _find_unapproved_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
+    fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
+    if names := list(tools.quarantined):
         verb = "is" if len(names) == 1 else "are"
         problem = f"{_join_names(names)} {verb} quarantined until the definition is approved"
-        fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
         yield ConfigFinding("warning", problem, fix, tools.server.name)
-
-
-def _find_changed_tools(tools: ServerTools) -> Iterator[ConfigFinding]:
-    changed = [entry.remote_name for entry in tools.entries if entry.is_changed]
-    if changed:
+    if changed := [entry.remote_name for entry in tools.entries if entry.is_changed]:
         problem = f"the definition of {_join_names(changed)} is not the approved one, and is used"
-        fix = f"review the change and approve it: toolcrib approve {tools.server.name}"
         yield ConfigFinding("warning", problem, fix, tools.server.name)
 
 

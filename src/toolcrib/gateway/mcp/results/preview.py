@@ -230,7 +230,7 @@ def _preview_table(table: TextTable, budget: PreviewBudget) -> Iterator[str]:
     yield from budget.take_lines(described, _STRUCTURE_SHARE)
 
     def render(number: int) -> str:
-        return f"{table.first_line + number}: {_render_row(table.rows[number])}"
+        return f"{table.first_line + number}: {' | '.join(map(_render_cell, table.rows[number]))}"
 
     heading = " | ".join(table.columns)
     budget.tokens -= estimate_tokens(heading) + 20
@@ -242,10 +242,6 @@ def _preview_table(table: TextTable, budget: PreviewBudget) -> Iterator[str]:
     if len(head) + len(last) < len(table.rows):
         yield "…"
     yield from last
-
-
-def _render_row(row: Sequence[str]) -> str:
-    return " | ".join(map(_render_cell, row))
 
 
 def _preview_text(text: str, budget: PreviewBudget) -> Iterator[str]:

@@ -141,7 +141,9 @@ def read_document(document: ResultDocument, request: ReadRequest, max_tokens: in
     if request.search or request.regex:
         entries = list(_search_entries(document.value if document.is_json else None, document, request))
         what = f"matches of {_quote_search(request)}" if document.is_json else f"lines for {_quote_search(request)}"
-        return _render_entries(entries, request, max_tokens, what, _head(document))
+        # With the header of a table, the cells of a row have names.
+        heading = "" if document.table is None else " | ".join(document.table.columns)
+        return _render_entries(entries, request, max_tokens, what, heading)
     if document.is_json:
         return _read_value("$", document.value, request, max_tokens)
     return _read_lines(document.text, request, max_tokens)
@@ -231,11 +233,6 @@ def _render_entries(entries: list[_Entry], request: ReadRequest, max_tokens: int
     note = f"{request.offset + 1:,} to {end:,} of {len(entries):,} {what}."
     more = f" Continue with offset={end}." if end < len(entries) else ""
     return "\n".join(filter(None, [note + more, heading, *shown]))
-
-
-def _head(document: ResultDocument) -> str:
-    """Return the header of a table, so that the cells of a row have names."""
-    return "" if document.table is None else " | ".join(document.table.columns)
 
 
 def _quote_search(request: ReadRequest) -> str:

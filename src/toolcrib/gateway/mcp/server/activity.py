@@ -65,18 +65,18 @@ class _Response:
 
     activity: ClientActivity
     at: float
-    seconds: float
-    action: AuditAction
-    outcome: AuditOutcome
-    server: str
-    tool: str
     view: AccessView
-    request_bytes: int
-    result_bytes: int
     request_id: str
-    details: dict[str, Any]
+    seconds: float = 0.0
+    action: AuditAction = "call"
+    outcome: AuditOutcome = "ok"
+    server: str = ""
+    tool: str = ""
+    request_bytes: int = 0
+    result_bytes: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
     # The listed definitions, or the content of a search result, whose tokens are counted.
-    sent: list[Any]
+    sent: list[Any] = field(default_factory=list)
     tokens: tuple[int, int] | None = None
 
     def count_tokens(self) -> tuple[int, int]:
@@ -181,21 +181,7 @@ class ActivityRecorder:
         params: Mapping[str, Any],
         result: Mapping[str, Any],
     ) -> _Response:
-        response = _Response(
-            self._find_client(client),
-            time.time(),
-            0.0,
-            "call",
-            "ok",
-            "",
-            "",
-            view,
-            0,
-            0,
-            _get_request_id(client),
-            {},
-            [],
-        )
+        response = _Response(self._find_client(client), time.time(), view, _get_request_id(client))
         if method == "tools/list":
             response.action = "list"
             response.sent = result["tools"]
@@ -220,7 +206,8 @@ class ActivityRecorder:
         response.request_bytes, response.result_bytes = _measure(arguments), _measure(content)
         if response.action == "call" and self._audit.records_content(client.profile):
             response.details["arguments"] = arguments
-            response.details["result"] = _result_text(result)
+            text = _first_text(content)
+            response.details["result"] = text or json.dumps(result.get("structuredContent"), default=str)
         return response
 
     def _describe_search(self, response: _Response, arguments: Mapping[str, Any], result: Mapping[str, Any]) -> None:
@@ -343,11 +330,6 @@ def _first_text(content: object) -> str:
         if isinstance(block, Mapping) and isinstance(block.get("text"), str):
             return str(block["text"])
     return ""
-
-
-def _result_text(result: Mapping[str, Any]) -> str:
-    """Return the text of a result, or its structured content as JSON."""
-    return _first_text(result.get("content")) or json.dumps(result.get("structuredContent"), default=str)
 
 
 def _measure(value: object) -> int:

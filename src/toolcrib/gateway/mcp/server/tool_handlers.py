@@ -224,9 +224,8 @@ class ToolHandlers:
             if result.has_more:
                 notes.append(prompts.MORE_MATCHES)
             if count := rendered.shortened_count:
-                notes.append(
-                    prompts.SHORTENED_RESULTS.format(count=_count_shortened(count), describe=prompts.DESCRIBE_NAME)
-                )
+                shortened = "1 tool was" if count == 1 else f"{count} tools were"
+                notes.append(prompts.SHORTENED_RESULTS.format(count=shortened, describe=prompts.DESCRIBE_NAME))
         else:
             heading = prompts.NO_GOOD_MATCH if found else prompts.NO_MATCH
         if where.read_only:
@@ -383,7 +382,3 @@ class ToolHandlers:
             meta_tools.FoundTool(entry, score, self._get_call_name(entry), render_stub(entry.tool) if has_stubs else "")
             for entry, score in entries
         ]
-
-
-def _count_shortened(count: int) -> str:
-    return "1 tool was" if count == 1 else f"{count} tools were"

@@ -39,8 +39,6 @@ from toolcrib.gateway.mcp.upstream.stdio import MAX_LINE_BYTES, StderrTail, run_
 
 _log = logging.getLogger(__name__)
 CLIENT_INFO: Final = types.Implementation(name="toolcrib", version=__version__)
-# How the error of the SDK begins if a server answers with an unknown protocol revision.
-UNSUPPORTED_VERSION: Final = "Unsupported protocol version from the server: "
 # A path of at least two folders on this machine, but not the path of a URL.
 _ABSOLUTE_PATH: Final = re.compile(r"(?<![\w:/.~-])(?:[A-Za-z]:|~)?(?:[/\\][\w.@+ -]*[\w.@+-])+[/\\]([\w.@+-]+)")
 # How servers that only have the SSE transport answer a POST request to its URL.
@@ -375,10 +373,9 @@ def describe_error(error: BaseException) -> str:
         return f"it answered with an error: {error.error.message[:200]}"
     if isinstance(error, OSError):
         return f"it cannot be started or reached ({error.strerror or type(error).__name__})"
-    if str(error).startswith(UNSUPPORTED_VERSION):
-        return (
-            f"its protocol revision, {str(error).removeprefix(UNSUPPORTED_VERSION)[:40]}, is not supported; update it"
-        )
+    what, _, version = str(error).partition(" from the server: ")
+    if what == "Unsupported protocol version":
+        return f"its protocol revision, {version[:40]}, is not supported; update it"
     return f"an unexpected error ({type(error).__name__}: {str(error)[:200]})"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -275,8 +275,8 @@ class UpstreamPool:
             raise ServerUnavailable("the gateway is not running")
         upstream = UpstreamServer(
             replace(server, start="lazy"),
-            _ignore_listing,
-            _ignore_notification,
+            _ignore,
+            _ignore,
             self._start_limiter,
             Subscriptions(),
             self._open_token,
@@ -310,12 +310,8 @@ class UpstreamPool:
             self.run_in_background(self._on_changed)
 
 
-async def _ignore_listing(server: ServerConfig, listing: ServerListing) -> None:
-    """Ignore the tools of an instance."""
-
-
-async def _ignore_notification(server: str, method: str, params: Mapping[str, Any] | None) -> None:
-    """Ignore a notification that is not part of a call."""
+async def _ignore(*args: object) -> None:
+    """Ignore the tools of an instance, or a notification that is not part of a call."""
 
 
 async def _run_and_log_errors(action: Callable[..., Awaitable[None]], *args: Any) -> None:

@@ -173,7 +173,8 @@ class ApiCaller:
 
     async def _send(self, request: ApiRequest) -> types.CallToolResult:
         url = httpx2.URL(f"{self.api.base_url}/{request.path.lstrip('/')}")
-        url = url.copy_merge_params([*request.query, *self._server.query.items()]) if self._has_query(request) else url
+        if request.query or self._server.query:
+            url = url.copy_merge_params([*request.query, *self._server.query.items()])
         method, body, headers = request.method, dict(request.body), dict(request.headers)
         is_renewed, redirects = False, 0
         while redirects <= MAX_REDIRECTS:
@@ -195,9 +196,6 @@ class ApiCaller:
             redirects += 1
         text = f"HTTP {response.status_code}: {self._host} redirects this request; it is not followed"
         return _text_result(text, is_error=True)
-
-    def _has_query(self, request: ApiRequest) -> bool:
-        return bool(request.query or self._server.query)
 
     def _find_redirect(self, response: httpx2.Response) -> httpx2.URL | None:
         """Return the target of a redirect on the same host; raise `RequestFailed` for another host."""
