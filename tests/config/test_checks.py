@@ -168,6 +168,13 @@ def test_always_expose_of_unknown_server_is_reported() -> None:
     ]
 
 
+def test_override_without_a_server_is_reported() -> None:
+    document: dict[str, Any] = {"mcpServers": {}, "overrides": {"list": {"hint": "x"}, "l*": {"hint": "x"}}}
+    (found,) = _find(document)
+    assert found.problem == "overrides names 'list', which is neither `server___tool` nor a pattern"
+    assert _find({**document, "toolSearch": {"prefix": False}}) == []
+
+
 def test_errors_come_first_and_notes_last() -> None:
     servers = {"my server": {"command": "x", "envFile": ".env", "args": ["--token=x"]}, "b": {"command": "gone"}}
     found = _find({"mcpServers": servers}, "gone")

@@ -328,6 +328,10 @@ def test_selection_orders_equal_those_of_the_session() -> None:
             "mcpServers['a\\nb']: the name of a server must be a line of text; rename it",
         ),
         (
+            {"mcpServers": {"a\ud83d": {"command": "a"}}},
+            "mcpServers['a\\ud83d']: the name of a server must be a line of text; rename it",
+        ),
+        (
             {"mcpServers": {"a": {"command": "a"}, "b": {"command": "a", "alias": "a"}}},
             'mcpServers.b.alias: the tools of this server and of "a" would have the same prefix "a"; '
             "give one of them another alias",

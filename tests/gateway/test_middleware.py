@@ -390,6 +390,24 @@ def test_connection_with_slow_headers_is_closed(head: bytes, requests: int, monk
         assert connection.recv(65_536) == b""
 
 
+@pytest.mark.parametrize("requests", [0, 1])
+def test_connection_with_large_headers_is_closed(requests: int) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    with running_app(app, http=http_server.TimedHttpProtocol) as port, connect(port) as connection:
+        for _ in range(requests):
+            # The response arrives before the body of the request.
+            connection.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
+            assert b"204" in connection.recv(65_536)
+            connection.sendall(b"x" * 100_000)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+        # The rest of the headers is sent when the limit is exceeded.
+        connection.sendall(b"X-Long: " + b"x" * http_server.MAX_HEADER_BYTES)
+        assert b"400 Bad Request" in connection.recv(65_536)
+
+
 async def send_in_process(app: SecurityMiddleware, secret: str) -> int:
     """Send a request without a network and return its status."""
     statuses = []

@@ -103,6 +103,12 @@ def test_unfitting_override_is_reported_and_the_tool_stays() -> None:
     assert hub.get_view().unusable_servers == {}
 
 
+def test_override_that_matches_no_tool_is_reported() -> None:
+    hub = build_hub(gh___iss_c={"name": "create"}, gh___isl={"hint": "x"}, **{"gh___x*": {"hint": "x"}})
+    (tools,) = hub.directory.servers
+    assert tools.override_problems == ("the override of gh___isl matches no tool",)
+
+
 def test_changed_overrides_take_effect_with_a_reload() -> None:
     hub = build_hub()
     assert search(hub, "report a defect") == []
@@ -117,6 +123,7 @@ def test_changed_overrides_take_effect_with_a_reload() -> None:
         ({"gh___*": {"name": "x"}}, "rename each by its own name"),
         ({"gh___x": {"descripton": "x"}}, 'did you mean "description"'),
         ({"gh___x": {"fixedParameters": []}}, "must be an object"),
+        ({"gh___x": {"description": "An \ud83d"}}, "overrides.gh___x: has half of a surrogate pair"),
     ],
 )
 def test_invalid_override_is_refused_with_the_fix(overrides: dict[str, Any], message: str) -> None:

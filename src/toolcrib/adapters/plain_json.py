@@ -6,6 +6,7 @@ Messages are read leniently. `FieldReader` validates the fields of a tool entry.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -15,6 +16,9 @@ from toolcrib.errors import InvalidMessage, InvalidTool
 
 _MAX_LISTED_FIELDS = 8
 _MAX_QUOTED_CHARS = 60
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|(u[dD][c-fC-F][0-9a-fA-F]{2})|[^uU]|u)"
+)
 
 
 def to_plain_dict(value: object, label: str = "a reply") -> dict[str, Any]:
@@ -86,6 +90,16 @@ def parse_arguments(arguments: object) -> Mapping[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def repair_surrogates(text: str) -> str:
+    """Return a JSON text with the escapes of halves of surrogate pairs replaced, which cannot be encoded."""
+    return _ESCAPE.sub(_repair_escape, text) if "\\ud" in text or "\\uD" in text else text
+
+
+def _repair_escape(match: re.Match[str]) -> str:
+    is_half = match[2] or (match[0][1:3] in ("ud", "uD") and not match[1])
+    return r"\ufffd" if is_half else match[0]
 
 
 class FieldReader:

@@ -72,11 +72,11 @@ class ScriptRunner:
             limits = ScriptLimits()
             script = ScriptRun(_SessionScriptHost(self._toolcrib, self._allowed), limits.calls)
             outcome = await sandbox.run(task.arguments["code"], script, limits)
+            return task.build_reply(outcome.render())
         except ScriptFailed as error:
             return task.build_reply(prompts.SCRIPT_FAILED.format(reason=error), is_error=True)
         finally:
             await sandbox.close()
-        return task.build_reply(outcome.render())
 
 
 class _SessionScriptHost:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from toolcrib.adapters.plain_json import repair_surrogates
 from toolcrib.code.script import ScriptRun
 from toolcrib.errors import InvalidArguments, ScriptFailed
 
@@ -23,6 +24,7 @@ MAX_WORKERS: Final = 4
 SEARCH_LIMIT: Final = 5
 _MISSING: Final = "code mode needs the package pydantic-monty; install toolcrib[code]"
 _UNAWAITED: Final = "<coroutine "
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +45,17 @@ class ScriptOutcome:
     printed: str
 
     def render(self) -> str:
-        """Return the final value as text; without a value, the printed text."""
+        """Return the final value as text, or the printed text; raise `ScriptFailed` for a value without a text."""
         if self.value is None and self.printed:
             is_long = len(self.printed) > MAX_PRINTED_CHARS
             return f"{self.printed[:MAX_PRINTED_CHARS]}…" if is_long else self.printed
         if isinstance(self.value, str):
             return self.value
-        return json.dumps(self.value, ensure_ascii=False, separators=(",", ":"), default=str)
+        # A dictionary whose keys are tuples is not JSON.
+        for encode in (_ENCODER.encode, repr):
+            with suppress(TypeError, ValueError, RecursionError):
+                return encode(self.value)
+        raise ScriptFailed("its value has no text: it is nested too deeply, or a number is too long")
 
 
 class CodeSandbox:
@@ -92,7 +98,8 @@ class CodeSandbox:
             elif f"> {MAX_PRINTED_BYTES} bytes" in text:
                 text = f"the script printed more than {MAX_PRINTED_BYTES:,} bytes; end it with a value instead"
             raise ScriptFailed(text) from None
-        if isinstance(value, str) and value.startswith(_UNAWAITED):
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]
+        if any(isinstance(item, str) and item.startswith(_UNAWAITED) for item in items):
             raise ScriptFailed("a call was not awaited; write `await tools.server.tool(…)`")
         return ScriptOutcome(value, printed.output)
 
@@ -158,7 +165,7 @@ def parse_text_result(text: str) -> Any:
     """Return the JSON value of a text, or the text itself."""
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return json.loads(text)
+            return json.loads(repair_surrogates(text))
         except (ValueError, RecursionError):
             pass
     return text

@@ -242,7 +242,7 @@ def _check_exposure(config: GatewayConfig) -> Iterator[ConfigFinding]:
 
 
 def _check_patterns(config: GatewayConfig) -> Iterator[ConfigFinding]:
-    """Yield the patterns of unknown servers."""
+    """Yield the patterns that can match no tool."""
     known = {server.alias or server.name for server in config.servers.values()}
     known |= set(config.servers)
     settings = {"toolSearch.alwaysExpose": config.tool_search.always_expose, "overrides": tuple(config.overrides)}
@@ -254,6 +254,10 @@ def _check_patterns(config: GatewayConfig) -> Iterator[ConfigFinding]:
             if separator and server not in known and not set(server) & set("*?["):
                 problem = f"{key} names {pattern!r:.80}, but there is no server {server!r:.60}"
                 yield ConfigFinding("warning", problem, "correct the name, or remove it")
+    for name in config.overrides:
+        if config.tool_search.prefix and _SEPARATOR not in name and not set(name) & set("*?["):
+            problem = f"overrides names {name!r:.80}, which is neither `server___tool` nor a pattern"
+            yield ConfigFinding("warning", problem, "add the server to the name, or use a pattern")
 
 
 def _is_local(url: str) -> bool:

@@ -212,17 +212,13 @@ def list_settings(section_type: type) -> tuple[SettingField, ...]:
         if "description" not in declared.metadata:
             continue
         info = dict(declared.metadata)
-        info["key"] = info["key"] or _to_camel_case(declared.name)
+        info["key"] = info["key"] or re.sub(r"_([a-z])", lambda match: match[1].upper(), declared.name)
         default = declared.default
         if declared.default_factory is not MISSING:
             default = declared.default_factory()
         info.update(_describe_type(hints[declared.name]))
         settings.append(SettingField(declared.name, default=default, **info))
     return tuple(settings)
-
-
-def _to_camel_case(name: str) -> str:
-    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
 
 
 def _describe_type(hint: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -29,6 +30,7 @@ MAX_PROFILES = 1000
 MAX_KEYS = 10_000
 MAX_OVERRIDES = 10_000
 MIN_KEY_CHARS = 8
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 SERVERS_KEY = "mcpServers"
 VSCODE_SERVERS_KEY = "servers"
@@ -295,6 +297,9 @@ def _read_overrides(section: ConfigSection) -> dict[str, settings.ToolOverride]:
     for pattern in section.members:
         entry = section.child(pattern)
         override = settings.ToolOverride(pattern, **entry.read_settings(settings.ToolOverride))
+        if _SURROGATE.search(json.dumps(dict(entry.members), ensure_ascii=False)):
+            # A client could read no list with this tool.
+            raise InvalidSetting(entry.path, "has half of a surrogate pair; write the whole character")
         if override.name and set(pattern) & set("*?["):
             raise InvalidSetting(
                 (*entry.path, "name"), "a pattern can match several tools; rename each by its own name"

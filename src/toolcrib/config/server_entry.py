@@ -33,7 +33,8 @@ _PLACEHOLDERS = {
     "oauthClientSecret": "unset",
 }
 _CHOICE_KEYS = frozenset(setting.key for setting in list_settings(ServerConfig) if setting.choices)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+# Control characters, line breaks, and halves of surrogate pairs.
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _ALIAS = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 _TRANSPORTS = {
     "local": "stdio",

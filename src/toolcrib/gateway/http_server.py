@@ -1,6 +1,6 @@
-"""The HTTP server: a time limit for headers, and a shutdown that loses no request.
+"""The HTTP server: limits of time and size for headers, and a shutdown that loses no request.
 
-Without the time limit, a client that sends its headers slowly could keep a connection open forever.
+Without these limits, a client that sends its headers slowly could keep a connection open forever, or fill the memory.
 
 After SIGTERM a gateway first reports that it is not ready, so that a proxy sends new requests elsewhere.
 When no new requests come, it stops accepting connections, ends the streams that have no end, and finishes the requests in flight.
@@ -28,6 +28,8 @@ App = Callable[[Message, Receive, Send], Awaitable[None]]
 
 # From the first byte of a connection or of a request to the end of its headers.
 HEADER_SECONDS: Final = 15.0
+# The headers and the request line. More are refused after the next chunk of data.
+MAX_HEADER_BYTES: Final = 64 * 1024
 # A connection that is idle when the server stops is closed after this time, because a request may be on its way.
 IDLE_CLOSE_SECONDS: Final = 2.0
 # A proxy that has sent no request for this time has noticed that the gateway is not ready.
@@ -38,11 +40,14 @@ _Protocol: Any = AutoHTTPProtocol
 
 
 class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
-    """Closes a connection whose headers take too long."""
+    """Closes a connection whose headers take too long or are too large."""
 
     # Whether a connection that is idle when the server stops is kept for a short time.
     waits_for_requests = True
     _timer: asyncio.TimerHandle | None = None
+    # The size of headers whose end has not arrived. The other HTTP parser, h11, has its own limit.
+    _is_in_headers = False
+    _header_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Start the time limit of the first request."""
@@ -52,10 +57,23 @@ class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
     def data_received(self, data: bytes) -> None:
         """Start the time limit of a further request, or stop it at the end of the headers."""
         super().data_received(data)
+        self._header_bytes = self._header_bytes + len(data) if self._is_in_headers else 0
+        if self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
+            self.send_400_response(f"The headers have more than {MAX_HEADER_BYTES} bytes.")
         if not self._is_idle():
             self._stop_timer()
         elif self._timer is None:
             self._start_timer()
+
+    def on_message_begin(self) -> None:
+        """Start counting the bytes of the headers."""
+        self._is_in_headers = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Stop counting the bytes of the headers."""
+        self._is_in_headers = False
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the time limit."""

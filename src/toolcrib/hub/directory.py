@@ -301,16 +301,8 @@ def build_server_tools(
         policy = _POLICIES.get(server.defer_tools, tool.policy)
         if (tool.id, tool.policy) != (name, policy):
             tool = tool.replace(id=name, policy=policy)
-        entries.append(
-            DirectoryEntry(
-                server.name,
-                remote_name,
-                definition.raw,
-                tool,
-                findings.get(remote_name, ()),
-                is_changed=remote_name in changed,
-            )
-        )
+        found, is_changed = findings.get(remote_name, ()), remote_name in changed
+        entries.append(DirectoryEntry(server.name, remote_name, definition.raw, tool, found, is_changed=is_changed))
     return ServerTools(server, tuple(entries), quarantined_tools)
 
 

@@ -5,7 +5,7 @@ They are applied to the tools before indexing. Pins and safety checks use the de
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -35,9 +35,10 @@ def apply_overrides(
     if not overrides:
         return tools
     entries: list[DirectoryEntry] = []
-    problems: list[str] = []
+    server_id = tools.server.alias or tools.server.name
+    problems = [f"the override of {name} matches no tool" for name in _find_unmatched(tools, overrides, server_id)]
     for entry in tools.entries:
-        override = find_override(overrides, entry, tools.server.alias or tools.server.name)
+        override = find_override(overrides, entry, server_id)
         if override is not None:
             try:
                 problems += find_override_problems(entry, override)
@@ -60,6 +61,18 @@ def find_override(overrides: Mapping[str, ToolOverride], entry: DirectoryEntry, 
     for override in sorted(patterns, key=lambda one: one.pattern in names):
         merged = override if merged is None else _merge(merged, override)
     return merged
+
+
+def _find_unmatched(tools: ServerTools, overrides: Iterable[str], server_id: str) -> list[str]:
+    """Return the overrides that name a tool of a server that the server does not have."""
+    if not tools.entries:
+        # The tools may not be known yet.
+        return []
+    prefix = f"{server_id}{SERVER_SEPARATOR}"
+    known = {entry.name for entry in tools.entries} | {f"{prefix}{entry.remote_name}" for entry in tools.entries}
+    known.update(tools.quarantined)
+    names = [name for name in overrides if name.startswith(prefix) and not set(name) & set("*?[")]
+    return [name for name in names if name not in known]
 
 
 def _merge(first: ToolOverride, second: ToolOverride) -> ToolOverride:

@@ -33,6 +33,7 @@ RANDOM: Final = "random"
 USAGE: Final = "usage"
 SERVER_SIZE: Final = "server_size"
 ORDERS: Final = (SERVER_PRIORITY, ALPHABETICAL, RANDOM, USAGE, SERVER_SIZE)
+_MAX_INTEGER_CHARS = 18
 _SHARE = re.compile(r"auto(?::([0-9]{1,3}(?:\.[0-9]{1,3})?)%?)?")
 
 Tier = Literal["full", "stub", "name", "hidden"]
@@ -67,11 +68,17 @@ def parse_queries(arguments: Mapping[str, Any]) -> list[str]:
 
 def parse_limit(arguments: Mapping[str, Any], default: int, most: int) -> int:
     """Return how many hits a search asks for, between 1 and `most`."""
-    limit = arguments.get("limit")
+    return parse_integer(arguments.get("limit"), default, 1, most)
+
+
+def parse_integer(value: object, default: int, least: int, most: int) -> int:
+    """Return an integer of a call within limits, or the default. Some models write it as text."""
+    if isinstance(value, str) and len(value) <= _MAX_INTEGER_CHARS and value.strip().isdecimal():
+        value = int(value)
     # The last condition excludes NaN.
-    if isinstance(limit, bool) or not isinstance(limit, int | float) or limit != limit:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return default
-    return int(min(max(limit, 1), most))
+    return int(min(max(value, least), most))
 
 
 def parse_found_names(text: str) -> tuple[str, ...]:

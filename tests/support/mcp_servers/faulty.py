@@ -20,6 +20,7 @@ ECHO: dict[str, Any] = {"name": "echo", "description": "Say it again.", "inputSc
 UNREADABLE = (
     *("half_emoji", "invalid_utf8", "control_characters", "pair"),
     *("deep", "truncated", "no_object", "text_content", "large", "large_id_last", "largest"),
+    *("byte_order_mark", "null_members", "number_as_text", "batch", "decimal_id", "long_error"),
 )
 
 
@@ -41,6 +42,18 @@ def unreadable(id: Any) -> bytes:
         return start + content % texts[KIND] + b"}"
     if KIND == "text_content":
         return start + b'{"content": "a"}}'
+    if KIND == "byte_order_mark":
+        return b"\xef\xbb\xbf" + start + content % b"marked" + b"}"
+    if KIND == "null_members":
+        return start + b'{"content": null, "isError": null, "_meta": [1], "structuredContent": [2]}}'
+    if KIND == "number_as_text":
+        return start + b'{"content": [{"type": "text", "text": 7}]}}'
+    if KIND == "batch":
+        return b"[" + start + content % b"batch" + b"}]"
+    if KIND == "decimal_id":
+        return start.replace(b": %d," % id, b": %d.0," % id) + content % b"decimal" + b"}"
+    if KIND == "long_error":
+        return b'{"jsonrpc": "2.0", "id": %d, "error": {"code": -32000, "message": "%b"}}' % (id, b"e" * 50_000)
     if KIND == "deep":
         return start + b'{"content": [], "x": ' + b"[" * 5_000 + b"]" * 5_000 + b"}}"
     return start + (b"[1, 2]}" if KIND == "no_object" else b'{"content": [')
@@ -135,7 +148,7 @@ def handle(message: dict[str, Any]) -> None:
     if method == "server/discover" and KIND == "deaf_to_probe":
         return
     if method == "initialize":
-        version = message["params"]["protocolVersion"]
+        version = "2099-01-01" if KIND == "future" else message["params"]["protocolVersion"]
         info = {"name": KIND, "version": "1"}
         result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
         send({"id": id, "result": result})

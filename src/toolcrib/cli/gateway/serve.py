@@ -77,14 +77,10 @@ def command(config_file: str | None, host: str | None, port: int | None, json_lo
             print_console_address(config, port, sessions.create_link_token())
             print_client_setup(config, port)
             # uvicorn sends itself the signal again after the shutdown, which would skip the rest.
-            signal.signal(signal.SIGTERM, _exit_on_signal)
+            signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
             DrainingServer(settings, drain, notice_seconds=config.http.drain_seconds).run(sockets=[listener])
     finally:
         hub.close()
-
-
-def _exit_on_signal(number: int, frame: object) -> None:
-    raise SystemExit(0)
 
 
 def _print_if_started(started: ServerStart) -> None:

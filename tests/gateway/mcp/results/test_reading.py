@@ -81,6 +81,17 @@ def test_text_is_paged_by_lines_and_searched_by_pattern() -> None:
     assert "Characters 0 to" in read(ResultDocument("y" * 100_000), tokens=300)
 
 
+def test_a_page_of_matches_has_the_matches_and_not_only_the_lines_before_them() -> None:
+    page = read(LOG, search="request 3500", limit=1)
+    assert page.splitlines() == ['1 to 1 of 1 lines for "request 3500".', "line 500: line 500 of the log, request 3500"]
+    assert "line 500:" in read(LOG, search="request 3500", limit=3)
+
+
+def test_few_long_lines_are_read_by_characters() -> None:
+    document = ResultDocument("start\n" + "x" * 50_000 + "end")
+    assert read(document, offset=50_000).splitlines()[1].endswith("end")
+
+
 def test_every_read_stays_within_its_tokens() -> None:
     for page in (read(ITEMS, 300, limit=60), read(ITEMS, 300, path="$.items"), read(LOG, 300, search="log", limit=900)):
         assert estimate_tokens(page) <= 400

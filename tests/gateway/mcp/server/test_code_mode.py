@@ -111,6 +111,41 @@ async def test_failures_and_limits_are_explained(router: McpRouter, code: str, r
         assert reason in text
 
 
+@pytest.mark.parametrize(
+    ("code", "text", "is_error"),
+    [
+        ("{('a', 1): 2}", "{('a', 1): 2}", False),
+        (
+            "[tools.office.echo(text='a')]",
+            "The script failed:\na call was not awaited; write `await tools.server.tool(…)`",
+            True,
+        ),
+        (
+            "10**5000",
+            "The script failed:\nits value has no text: it is nested too deeply, or a number is too long",
+            True,
+        ),
+        (
+            "value = []\nfor _ in range(5000):\n    value = [value]\nvalue",
+            "The script failed:\nits value has no text: it is nested too deeply, or a number is too long",
+            True,
+        ),
+    ],
+)
+async def test_value_that_is_not_json_is_shown_or_explained(
+    router: McpRouter, code: str, text: str, is_error: bool
+) -> None:
+    async with connect_client(router) as client:
+        assert await run_code(client, code) == (text, is_error)
+
+
+async def test_half_of_an_emoji_in_a_result_is_replaced() -> None:
+    server = plain_server("texts", ["variable"], given={"env": {"TEXT": r'{"name": "\ud83d"}'}})
+    config = replace(build_config(server), code_mode=CodeModeConfig(enabled=True))
+    async with gateway(config) as running, connect_client(running) as client:
+        assert await run_code(client, "await tools.texts.variable(name='TEXT')") == ('{"name":"�"}', False)
+
+
 async def test_script_can_handle_the_error_of_a_tool(router: McpRouter) -> None:
     code = "try:\n    await tools.office.fail()\nexcept Exception as error:\n    said = str(error)\nsaid"
     async with connect_client(router) as client:

@@ -203,6 +203,8 @@ async def test_curl_receives_the_list_change_as_an_event(url: str) -> None:
         (b"[]", 400),
         (b"{}", 400),
         (b'{"jsonrpc":"2.0","method":7,"id":1}', 400),
+        (b'{"jsonrpc":"2.0","method":"tools/list","id":null}', 400),
+        (b'{"jsonrpc":"2.0","method":"tools/list","id":{}}', 400),
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"\\ud800"}}', 400),
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":NaN}}', 400),
         (b"[" * 50_000, 400),

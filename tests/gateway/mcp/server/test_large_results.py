@@ -75,6 +75,23 @@ async def test_large_result_is_previewed_and_read_back(router: McpRouter, revisi
         assert page.splitlines()[1:] == ["$[10].name: row 10", "$[11].name: row 11"]
 
 
+async def test_numbers_may_be_text(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        result = await client.call_tool("data___echo", {"text": "\n".join(str(row) for row in ROWS)})
+        page = await call_text(client, "read_result", {"handle": get_handle(result), "offset": "2998", "limit": "1"})
+    assert page == f"Lines 2,999 to 2,999 of 3,000. Continue with offset=2999.\n2999: {ROWS[2998]}"
+
+
+async def test_half_of_an_emoji_in_json_text_is_replaced(router: McpRouter) -> None:
+    text = json.dumps([{"id": number, "name": "\ud83d"} for number in range(3000)])
+    async with connect_client(router) as client:
+        result = await client.call_tool("data___echo", {"text": text})
+        part = await call_text(client, "read_result", {"handle": get_handle(result), "path": "$[7].name"})
+    # Half of a surrogate pair has no encoding, so the response could not be sent.
+    assert part_text(result.content[0]).encode()
+    assert part == "$[7].name: �"
+
+
 def test_parts_that_are_not_text_are_untouched_and_keep_their_place() -> None:
     image = {"type": "image", "data": "a" * 100_000, "mimeType": "image/png"}
     link = {"type": "resource_link", "uri": "file:///a", "name": "a"}

@@ -98,6 +98,13 @@ async def test_unlisted_tool_can_be_called(mode_router: McpRouter, revision: str
 
 
 @pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
+async def test_half_of_an_emoji_in_arguments_as_text_is_replaced(mode_router: McpRouter) -> None:
+    async with connect_client(mode_router) as connected:
+        inner = {"name": "mail___echo", "arguments": r'{"text": "a \ud83d b"}'}
+        assert await call_text(connected, "call_tool", inner) == "a � b"
+
+
+@pytest.mark.parametrize("mode_router", [{"mode": "search"}], indirect=True)
 async def test_call_tool_refuses_gateway_tools(mode_router: McpRouter) -> None:
     async with connect_client(mode_router) as connected:
         for name in ("search_tools", "call_tool", "describe_tool", "search_available_tools"):

@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp.shared.exceptions import MCPError
 
 from tests.gateway.mcp.harness import (
     STATELESS,
@@ -155,6 +156,7 @@ async def test_call_of_hanging_server_times_out() -> None:
         ("exits", "its program ended with exit code 1; last line on stderr: no token was given"),
         ("list_fails", "no list today"),
         ("mute", "did not answer in time"),
+        ("future", "its protocol revision, 2099-01-01, is not supported; update it"),
     ],
 )
 async def test_failed_start_is_reported_and_does_not_affect_others(kind: str, says: str) -> None:
@@ -247,7 +249,13 @@ async def test_endless_line_closes_the_connection(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize(
     ("kind", "expected"),
-    [("half_emoji", "a � b"), ("invalid_utf8", "a �� b"), ("control_characters", "a   b"), ("pair", "a 😀 b \\ud83d")],
+    [
+        ("half_emoji", "a � b"),
+        ("invalid_utf8", "a �� b"),
+        ("control_characters", "a   b"),
+        ("pair", "a 😀 b \\ud83d"),
+        ("byte_order_mark", "marked"),
+    ],
 )
 async def test_answer_with_invalid_characters_is_repaired(kind: str, expected: str) -> None:
     async with gateway(build_config(faulty_server(kind))) as router, connect_client(router) as connected:
@@ -262,6 +270,9 @@ async def test_answer_with_invalid_characters_is_repaired(kind: str, expected: s
         ("truncated", "sent an answer that cannot be read: it is not valid JSON"),
         ("no_object", "sent an answer that cannot be read: it is not a JSON-RPC message"),
         ("text_content", "sent an answer that cannot be read: its content is not a list"),
+        ("number_as_text", "sent an answer that cannot be read: a text in its content is not a string"),
+        ("batch", "sent an answer that cannot be read: it is a batch of messages"),
+        ("decimal_id", "sent an answer that cannot be read: it is not a JSON-RPC message"),
         ("large", "has more than 8,388,608 bytes"),
         ("large_id_last", "has more than 8,388,608 bytes"),
         ("largest", "has more than 8,388,608 bytes"),
@@ -279,6 +290,20 @@ async def test_unreadable_answer_fails_its_call_at_once(
             assert reason in await call_error(connected, "bad___echo")
             assert await call_text(connected, "bad___pid") == "here"
         assert router.pool.servers["bad"].connection is link
+
+
+@pytest.mark.parametrize(("revision", "structured"), [("legacy", {"result": [2]}), (STATELESS, [2])])
+async def test_result_that_strict_clients_refuse_is_repaired(revision: str, structured: Any) -> None:
+    config = build_config(faulty_server("null_members"))
+    async with gateway(config) as router, connect_client(router, revision) as connected:
+        result = await connected.call_tool("bad___echo", {})
+        assert (result.content, result.is_error, result.structured_content) == ([], False, structured)
+
+
+async def test_long_error_of_a_server_is_cut() -> None:
+    async with gateway(build_config(faulty_server("long_error"))) as router, connect_client(router) as connected:
+        with pytest.raises(MCPError, match=r"^e{10000}… \(40,000 more characters\)$"):
+            await connected.call_tool("bad___echo", {})
 
 
 async def test_notification_flood_does_not_block_others() -> None:

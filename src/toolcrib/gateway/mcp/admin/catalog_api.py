@@ -57,16 +57,11 @@ def _summarize_tool(entry: DirectoryEntry) -> dict[str, Any]:
         "description": " ".join(tool.description[: 2 * SUMMARY_CHARS].split())[:SUMMARY_CHARS],
         "tokens": count_tool_tokens(tool),
         "readOnly": tool.read_only,
-        "destructive": _is_destructive(entry),
+        "destructive": entry.risk == "destructive",
         "flagged": bool(entry.findings),
         "tags": list(tool.tags),
         "category": tool.category,
     }
-
-
-def _is_destructive(entry: DirectoryEntry) -> bool:
-    """Return whether a tool may destroy something; MCP's default for a tool that does not say."""
-    return not entry.tool.read_only and entry.tool.annotations.get("destructiveHint") is not False
 
 
 def _find_entry(call: ApiCall) -> DirectoryEntry:

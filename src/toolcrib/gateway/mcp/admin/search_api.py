@@ -80,7 +80,9 @@ def _search_tools(call: ApiCall) -> dict[str, Any]:
     if explain:
         result = view.engine.with_reasons(result)
     entries = [view.entries[hit.tool.id] for hit in result]
-    leaders = _find_leaders(view, result)
+    # For each near-duplicate, the name of the better hit that it repeats.
+    groups = view.engine.group_hits(result)
+    leaders = {other.tool.id: group.best.tool.id for group in groups for other in group.others}
     segments = _find_segments(view, result, where) if explain else []
     hits = []
     for hit, entry in zip(result, entries, strict=True):
@@ -109,11 +111,6 @@ def _search_tools(call: ApiCall) -> dict[str, Any]:
         "more": bool(result.has_more),
         "notes": [*result.notes, *notes],
     }
-
-
-def _find_leaders(view: AccessView, result: SearchResult) -> dict[str, str]:
-    """Return for each near-duplicate the name of the better hit that it repeats."""
-    return {other.tool.id: group.best.tool.id for group in view.engine.group_hits(result) for other in group.others}
 
 
 def _find_segments(view: AccessView, result: SearchResult, where: Where) -> list[tuple[str, Mapping[str, float]]]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from toolcrib.adapters.plain_json import repair_surrogates
 from toolcrib.core.token_count import estimate_tokens
 
 # The tokens of a larger text are estimated from samples.
@@ -55,7 +56,7 @@ class ResultDocument:
             is_json, value = ResultDocument(self.text[heading.end() :])._parsed if heading else (False, None)
             return is_json, {"text": heading[0].strip(), "value": value} if heading and is_json else None
         try:
-            return True, json.loads(self.text)
+            return True, json.loads(repair_surrogates(self.text))
         except (ValueError, RecursionError):
             return _parse_literal(self.text)
 
@@ -87,7 +88,7 @@ def _parse_literal(text: str) -> tuple[bool, Any]:
     try:
         value = ast.literal_eval(text.strip())
         # Dates and other objects are not literals, and tuples become arrays.
-        return True, json.loads(json.dumps(value, default=str))
+        return True, json.loads(repair_surrogates(json.dumps(value, default=str)))
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return False, None
 
@@ -97,14 +98,15 @@ def collect_text(result: Mapping[str, Any]) -> str:
     texts = [text for part in get_content(result) if (text := get_part_text(part)) is not None]
     joined = _join_texts(texts)
     structured = result.get("structuredContent")
-    if not isinstance(structured, Mapping):
+    if structured is None:
         return joined
     if not joined.strip():
         return encode_json(structured)
     document = ResultDocument(joined)
     shown = document.value if document.is_json else joined
     # Some servers wrap a value that is not an object in an object with one member.
-    wrapped = next(iter(structured.values())) if len(structured) == 1 else structured
+    is_wrapped = isinstance(structured, Mapping) and len(structured) == 1
+    wrapped = next(iter(structured.values())) if is_wrapped else structured
     if structured == shown or wrapped in (shown, joined):
         return joined
     return encode_json({"text": shown, "structuredContent": structured})

@@ -144,7 +144,9 @@ def read_document(document: ResultDocument, request: ReadRequest, max_tokens: in
     if request.search or request.regex:
         entries = list(_search_entries(document.value if document.is_json else None, document, request))
         what = f"matches of {_quote_search(request)}" if document.is_json else f"lines for {_quote_search(request)}"
-        return _render_entries(entries, request, max_tokens, what, _head(document))
+        # With the header of a table, the cells of a row have names.
+        heading = "" if document.table is None else " | ".join(document.table.columns)
+        return _render_entries(entries, request, max_tokens, what, heading)
     if document.is_json:
         return _read_value("$", document.value, request, max_tokens)
     return _read_lines(document.text, request, max_tokens)
@@ -177,7 +179,8 @@ def _read_value(location: str, value: Any, request: ReadRequest, max_tokens: int
 
 def _read_lines(text: str, request: ReadRequest, max_tokens: int) -> str:
     lines = text.splitlines()
-    if len(lines) == 1 and len(text) > max_tokens * 4:
+    # Lines that are too long for a page can't be counted.
+    if len(text) > max_tokens * 4 * len(lines):
         return _read_characters(text, request, max_tokens)
     selected = lines[request.offset : request.offset + request.limit]
     shown: list[str] = []
@@ -197,7 +200,7 @@ def _read_lines(text: str, request: ReadRequest, max_tokens: int) -> str:
 
 
 def _read_characters(text: str, request: ReadRequest, max_tokens: int) -> str:
-    """Return a page of a text without line breaks; `offset` counts characters."""
+    """Return a page of a text with few line breaks; `offset` counts characters."""
     end = min(request.offset + max_tokens * 3, len(text))
     if request.offset >= len(text):
         return f"There are {len(text):,} characters; `offset` is beyond them."
@@ -233,11 +236,6 @@ def _render_entries(entries: list[_Entry], request: ReadRequest, max_tokens: int
     note = f"{request.offset + 1:,} to {end:,} of {len(entries):,} {what}."
     more = f" Continue with offset={end}." if end < len(entries) else ""
     return "\n".join(filter(None, [note + more, heading, *shown]))
-
-
-def _head(document: ResultDocument) -> str:
-    """Return the header of a table, so that the cells of a row have names."""
-    return "" if document.table is None else " | ".join(document.table.columns)
 
 
 def _quote_search(request: ReadRequest) -> str:
@@ -340,6 +338,9 @@ def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_En
     def with_context(numbers: list[int]) -> Iterator[_Entry]:
         """Yield the matching lines; if they are few, with the lines around them."""
         distance = CONTEXT_LINES if len(numbers) <= MAX_CONTEXT_MATCHES and not location else 0
+        # The lines up to the last match have to fit into the page.
+        while distance and len(numbers) * (2 * distance + 1) - distance > request.limit:
+            distance -= 1
         shown = {near for number in numbers for near in range(number - distance, number + distance + 1)}
         yield from (entry(number) for number in sorted(shown) if 0 <= number < len(lines))
 

@@ -130,7 +130,8 @@ def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | 
         return None
     if not isinstance(message, dict) or not isinstance(message.get("method"), str):
         return None
-    return message if "id" in message and message["method"] != "initialize" else None
+    is_request = isinstance(message.get("id"), str | int) and message["method"] != "initialize"
+    return message if is_request else None
 
 
 @dataclass

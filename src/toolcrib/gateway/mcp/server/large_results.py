@@ -32,6 +32,7 @@ from toolcrib.gateway.mcp.server.meta_tools import ITEM_KINDS, MAX_SIZE_META_KEY
 from toolcrib.hub.directory import DirectoryEntry, exceeds_size
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView
+from toolcrib.session.disclosure import parse_integer, parse_limit
 from toolcrib.storage.results import MAX_RESULT_TEXT_BYTES, StoredResult
 
 RESULT_META_KEY: Final = "toolcrib/result"
@@ -83,8 +84,8 @@ class LargeResults:
             path=str_or_empty(arguments.get("path")),
             search=str_or_empty(arguments.get("search")),
             regex=str_or_empty(arguments.get("regex")),
-            offset=_to_int(arguments.get("offset"), 0, 10**9),
-            limit=max(_to_int(arguments.get("limit"), DEFAULT_LIMIT, MAX_LIMIT), 1),
+            offset=parse_integer(arguments.get("offset"), 0, 0, 10**9),
+            limit=parse_limit(arguments, DEFAULT_LIMIT, MAX_LIMIT),
         )
         return await anyio.to_thread.run_sync(self._read_stored, client.owner, view, handle, request)
 
@@ -203,9 +204,3 @@ def replace_text_parts(content: list[Any], preview: str) -> list[Any]:
     first = next((number for number, part in enumerate(content) if get_part_text(part) is not None), 0)
     before = [part for number, part in others if number < first]
     return [*before, {"type": "text", "text": preview}, *(part for number, part in others if number > first)]
-
-
-def _to_int(value: object, default: int, maximum: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return default
-    return min(max(value, 0), maximum)

@@ -357,6 +357,9 @@ def _stamp_result(method: str, result: Mapping[str, Any], *, is_stateless: bool)
     """Return a result with the fields that the client's protocol revision requires, and no others."""
     stamped = {key: value for key, value in result.items() if key not in _STATELESS_KEYS}
     if not is_stateless:
+        if not isinstance(stamped.get("structuredContent", {}), Mapping):
+            # Earlier revisions only have objects.
+            stamped["structuredContent"] = {"result": stamped["structuredContent"]}
         return stamped
     if "taskId" in result and "ttlMs" in result:
         # In the result of a task, this is how long the task is kept, not how long the result may be cached.

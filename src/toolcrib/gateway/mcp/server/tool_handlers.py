@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import anyio
 
-from toolcrib.adapters.plain_json import parse_arguments
+from toolcrib.adapters.plain_json import parse_arguments, repair_surrogates
 from toolcrib.config.settings import Detail, ToolSearchConfig
 from toolcrib.core import prompts
 from toolcrib.core.calls import ToolCall
@@ -32,6 +32,7 @@ from toolcrib.hub.view import AccessView, DisclosureMode
 from toolcrib.profiles import mcproxy
 from toolcrib.search.filters import Where
 from toolcrib.search.results import SearchResult
+from toolcrib.session.disclosure import parse_limit
 from toolcrib.session.session import Session
 from toolcrib.session.turn import DEFAULT_LIMIT, MAX_LIMIT, MAX_SUGGESTIONS, render_uncovered
 
@@ -135,8 +136,11 @@ class ToolHandlers:
         if name in _CALL_NAMES:
             call_name, inner = str(name), arguments.get("arguments") or {}
             # Some models write the inner arguments as JSON text.
-            decoded = parse_arguments(inner) if isinstance(inner, str) else None
-            params = {**params, "name": arguments.get("name", ""), "arguments": inner if decoded is None else decoded}
+            if isinstance(inner, str):
+                inner = repair_surrogates(inner)
+                decoded = parse_arguments(inner)
+                inner = inner if decoded is None else decoded
+            params = {**params, "name": arguments.get("name", ""), "arguments": inner}
             name = params["name"]
             if not name:
                 text = prompts.CALL_NAME_MISSING.format(search=prompts.SEARCH_NAME)
@@ -188,7 +192,7 @@ class ToolHandlers:
             # A tool result, because the model may not see a protocol error.
             return meta_tools.text_result(prompts.QUERY_MISSING, is_error=True)
         query, kind = split_kind(query, arguments.get("kind"))
-        limit = _clamp_limit(arguments.get("limit"))
+        limit = parse_limit(arguments, DEFAULT_LIMIT, MAX_LIMIT)
         if kind in meta_tools.ITEM_KINDS:
             self._hub.add_counts(searches=1)
             return await self.items.answer(client, query, kind, limit, self._read_call_name)
@@ -378,9 +382,3 @@ class ToolHandlers:
             meta_tools.FoundTool(entry, score, self._get_call_name(entry), render_stub(entry.tool) if has_stubs else "")
             for entry, score in entries
         ]
-
-
-def _clamp_limit(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        return DEFAULT_LIMIT
-    return min(max(value, 1), MAX_LIMIT)

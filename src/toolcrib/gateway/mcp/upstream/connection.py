@@ -373,6 +373,9 @@ def describe_error(error: BaseException) -> str:
         return f"it answered with an error: {error.error.message[:200]}"
     if isinstance(error, OSError):
         return f"it cannot be started or reached ({error.strerror or type(error).__name__})"
+    what, _, version = str(error).partition(" from the server: ")
+    if what == "Unsupported protocol version":
+        return f"its protocol revision, {version[:40]}, is not supported; update it"
     return f"an unexpected error ({type(error).__name__}: {str(error)[:200]})"
 
 

@@ -5,13 +5,17 @@ Without this, a client would wait for the response to its call until the timeout
 
 from __future__ import annotations
 
+import codecs
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 import mcp_types as types
 from mcp.shared.exceptions import MCPError
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
+
+from toolcrib.adapters.plain_json import repair_surrogates
 
 # Only answers up to this size are repaired, because that takes several passes over the text.
 MAX_REPAIRED_BYTES: Final = 8 * 1024 * 1024
@@ -23,6 +27,9 @@ _MAX_EXCESS: Final = 16
 UNREADABLE: Final = "unreadable answer: "
 TOO_LARGE: Final = "it is too large"
 _NOT_JSON_RPC: Final = "it is not a JSON-RPC message"
+_BATCH: Final = "it is a batch of messages; the server has to send each message in its own line"
+# A longer error message is cut, because it reaches the model.
+MAX_ERROR_CHARS: Final = 10_000
 # How the SDK begins the error of a response over HTTP that it cannot parse or read.
 _SDK_ERRORS: Final = ("Failed to parse JSON response: ", "Failed to parse SSE message: ", "SSE stream failed: ")
 # Errors of the SDK in place of a response over HTTP that is not one of MCP.
@@ -35,11 +42,9 @@ SDK_STAND_INS: Final = {
 _SDK_SIZE_ERROR: Final = re.compile(rf"exceeded the \d+ byte limit|{TOO_LARGE}")
 _JSON_ERROR: Final = re.compile(r"Invalid JSON: (.+?)(?: at line \d| \[type|$)", re.MULTILINE)
 
-_ESCAPE: Final = re.compile(
-    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}(\\u[dD][c-fC-F][0-9a-fA-F]{2})?|(u[dD][c-fC-F][0-9a-fA-F]{2})|[^uU]|u)"
-)
 _CONTROL: Final = re.compile(r"[\x00-\x1f]")
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.){0,1000}"|[{}\[\]:,]|[^\s{}\[\]:,"]+')
+_ID: Final = re.compile(r"(-?\d{1,18})(?:\.0+)?")
 _LAST_ID: Final = re.compile(r'[,{]\s*"id"\s*:\s*(-?\d{1,18})\s*(?:,\s*"jsonrpc"\s*:\s*"2\.0"\s*)?\}\s*$')
 
 
@@ -78,9 +83,13 @@ def parse_message(content: bytes) -> SessionMessage | Exception:
     Halves of surrogate pairs, invalid UTF-8 and control characters are replaced. An answer that still
     cannot be parsed becomes an error response to the same request.
     """
+    # Programs for Windows begin their output with a byte order mark.
+    content = content.removeprefix(codecs.BOM_UTF8)
     try:
         return _validate(content)
     except ValueError as error:
+        if content.lstrip().startswith(b"["):
+            return _build_unreadable(content.lstrip()[1:], _BATCH)
         if not content.lstrip().startswith(b"{"):
             return error
         first_error = error
@@ -94,8 +103,7 @@ def parse_message(content: bytes) -> SessionMessage | Exception:
 
 def decode_repaired(content: bytes) -> str:
     """Return a JSON text with invalid UTF-8 and halves of surrogate pairs replaced."""
-    text = content.decode(errors="replace")
-    return _ESCAPE.sub(_repair_escape, text) if "\\ud" in text or "\\uD" in text else text
+    return repair_surrogates(content.decode(errors="replace"))
 
 
 def describe_unreadable(error: MCPError) -> str:
@@ -109,6 +117,29 @@ def describe_unreadable(error: MCPError) -> str:
     if not message.startswith(_SDK_ERRORS):
         return ""
     return TOO_LARGE if _SDK_SIZE_ERROR.search(message) else _describe_json_error(message)
+
+
+def repair_tool_result(result: dict[str, Any]) -> None:
+    """Repair the result of a call in place; raise `ValueError` with the reason if strict clients would refuse it."""
+    for name in [name for name, value in result.items() if value is None]:
+        del result[name]
+    if not isinstance(result.get("_meta", {}), Mapping):
+        del result["_meta"]
+    if result.get("resultType", "complete") == "complete" and "task" not in result:
+        result.setdefault("content", [])
+    content = result.get("content", [])
+    if not (isinstance(content, list) and all(isinstance(part, Mapping) for part in content)):
+        raise ValueError("its content is not a list")
+    if any(part.get("type") == "text" and not isinstance(part.get("text"), str) for part in content):
+        raise ValueError("a text in its content is not a string")
+
+
+def shorten_error(error: MCPError) -> MCPError:
+    """Return an error of a server with a message of limited length."""
+    code, message = error.error.code, error.error.message
+    if len(message) <= MAX_ERROR_CHARS:
+        return error
+    return MCPError(code, f"{message[:MAX_ERROR_CHARS]}… ({len(message) - MAX_ERROR_CHARS:,} more characters)")
 
 
 class RepairedStream:
@@ -143,11 +174,6 @@ class RepairedStream:
 
 def _validate(content: bytes | str) -> SessionMessage:
     return SessionMessage(types.jsonrpc_message_adapter.validate_json(content, by_name=False))
-
-
-def _repair_escape(match: re.Match[str]) -> str:
-    is_half = match[2] or (match[0][1:3] in ("ud", "uD") and not match[1])
-    return r"\ufffd" if is_half else match[0]
 
 
 def _describe_json_error(message: str) -> str:
@@ -188,8 +214,5 @@ def _find_response_id(content: bytes) -> int | None:
     if '"method"' in members:
         # A request of the server, whose id is its own.
         return None
-    id = members.get('"id"', "")
-    if not id.lstrip("-").isdigit():
-        last = _LAST_ID.search(content[-_ID_BYTES:].decode(errors="replace"))
-        id = last[1] if last else ""
-    return int(id) if len(id) in range(1, 19) else None
+    found = _ID.fullmatch(members.get('"id"', "")) or _LAST_ID.search(content[-_ID_BYTES:].decode(errors="replace"))
+    return int(found[1]) if found else None

@@ -37,7 +37,7 @@ from toolcrib.gateway.mcp.upstream.connection import (
 )
 from toolcrib.gateway.mcp.upstream.health import HealthMonitor
 from toolcrib.gateway.mcp.upstream.in_flight import InFlightCall, InFlightCaller, InFlightCalls
-from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable
+from toolcrib.gateway.mcp.upstream.messages import TOO_LARGE, describe_unreadable, repair_tool_result, shorten_error
 from toolcrib.gateway.mcp.upstream.oauth_tokens import OpenToken
 from toolcrib.gateway.mcp.upstream.sdk import HTTP_ERRORS
 from toolcrib.gateway.mcp.upstream.stdio import ServerLogFile, StderrTail
@@ -242,12 +242,14 @@ class UpstreamServer:
         self._health.record_answer()
         call.mark_answered()
 
-    def _check_result(self, method: str, result: Mapping[str, Any]) -> None:
+    def _check_result(self, method: str, result: dict[str, Any]) -> None:
         if exceeds_size(result, self.config.max_result_bytes):
             raise self._too_large_error()
-        content = result.get("content", []) if method == "tools/call" else []
-        if not (isinstance(content, list) and all(isinstance(part, Mapping) for part in content)):
-            raise ServerUnavailable(f"{self.name} sent an answer that cannot be read: its content is not a list")
+        if method == "tools/call":
+            try:
+                repair_tool_result(result)
+            except ValueError as error:
+                raise ServerUnavailable(f"{self.name} sent an answer that cannot be read: {error}") from None
 
     def _too_large_error(self) -> ServerUnavailable:
         return ServerUnavailable(prompts.RESULT_TOO_LARGE.format(name=self.name, limit=self.config.max_result_bytes))
@@ -399,7 +401,7 @@ class UpstreamServer:
             with anyio.move_on_after(1):
                 await connection.closed.wait()
         if not connection.closed.is_set():
-            raise error
+            raise shorten_error(error)
 
     async def _fetch_tools(self, connection: UpstreamConnection) -> None:
         tools = await connection.request_list("tools/list", "tools", self.config.connect_seconds)

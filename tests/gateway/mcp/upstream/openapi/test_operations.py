@@ -60,6 +60,12 @@ def test_operations_get_names_texts_and_annotations() -> None:
     assert tools["deleteItem"].definition["description"].startswith("Deprecated.")
 
 
+def test_half_of_an_emoji_in_a_document_is_replaced() -> None:
+    document = json.dumps({**one_operation({"summary": "Get a \ud83d"}), "info": {}})
+    (operation,) = read(dict(parse_document("api.json", document.encode()).root)).operations
+    assert operation.definition["description"].startswith("Get a �")
+
+
 def test_parameters_of_path_and_operation_become_arguments() -> None:
     schema = schema_of(by_name(read(build_document()))["getItem"])
     assert list(schema["properties"]) == ["itemId", "fields", "X-Trace"]

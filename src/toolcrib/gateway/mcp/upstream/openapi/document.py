@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote, urljoin, urlsplit
 
+from toolcrib.adapters.plain_json import repair_surrogates
 from toolcrib.errors import InvalidConfig
 from toolcrib.files.yaml_text import parse_yaml
 
@@ -127,7 +128,7 @@ def load_document(source: str, timeout_seconds: float = 30.0, *, uses_proxy: boo
 def parse_document(source: str, content: bytes) -> OpenApiDocument:
     """Return the document in a JSON or YAML text."""
     try:
-        text = content.decode("utf-8-sig")
+        text = repair_surrogates(content.decode("utf-8-sig"))
         root = json.loads(text) if text.lstrip().startswith("{") else parse_yaml(source, text, InvalidConfig)
     except (ValueError, RecursionError):
         raise InvalidConfig(f"{source}: is neither JSON nor YAML that can be read") from None

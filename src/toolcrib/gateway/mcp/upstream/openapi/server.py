@@ -18,6 +18,7 @@ from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, Too
 from mcp.shared.message import SessionMessage
 
 from toolcrib import __version__
+from toolcrib.adapters.plain_json import repair_surrogates
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.errors import InvalidConfig, RequestFailed, ServerUnavailable
 from toolcrib.gateway.hosts import is_loopback
@@ -256,7 +257,7 @@ def _add_structure(result: types.CallToolResult, operation: ApiOperation) -> typ
         return result
     text = "".join(part.text for part in result.content if isinstance(part, types.TextContent))
     try:
-        value = json.loads(text)
+        value = json.loads(repair_surrogates(text))
     except (ValueError, RecursionError):
         value = text
     is_wrapped = schema["properties"].keys() == {RESULT_MEMBER}
