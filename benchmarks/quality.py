@@ -16,10 +16,10 @@ import bm25s
 import Stemmer
 
 from benchmarks import machine
-from toolcrib import Catalog, Tool
+from toolcrib import Catalog, SearchEngine, Tool
 from toolcrib.core.schema import list_parameters
 from toolcrib.evaluation.eval_set import EvalQuery, read_eval_set
-from toolcrib.evaluation.runner import DEPTH, TOP, build_engine, score_ranking
+from toolcrib.evaluation.runner import DEPTH, TOP, build_rankers, score_ranking
 
 REPOSITORY = Path(__file__).parents[1]
 DATA = REPOSITORY.parent / "shared" / "data"
@@ -44,7 +44,7 @@ def measure_quality(questions: Sequence[EvalQuery], search: Search) -> Quality:
 
 def ours(tools: Sequence[Tool]) -> Search:
     """Return a search with the lexical mode of Toolcrib."""
-    engine = build_engine(Catalog(tools))
+    engine = SearchEngine(Catalog(tools), build_rankers())
     return lambda text: [hit.tool.id for hit in engine.search(text, limit=DEPTH, mode="lexical")]
 
 

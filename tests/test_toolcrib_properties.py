@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from tests.frameworks.script import build_lexical_engine
 from tests.scripted import REPLIES
 from toolcrib import Tool, Toolcrib
+from toolcrib.adapters.wire_formats import NativeSearch
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.core.tool import Policy
 from toolcrib.errors import InvalidConfig
 from toolcrib.session.disclosure import Activation, Disclosure, Tier
-from toolcrib.toolcrib import NativeSearch, ToolcribSession
+from toolcrib.toolcrib import ToolcribSession
 
 WORDS = ("mail", "file", "city", "user", "order", "image")
 NAMES = tuple(f"{verb}_{word}" for verb in ("get", "send", "drop") for word in WORDS)

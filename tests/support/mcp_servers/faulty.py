@@ -150,7 +150,7 @@ def handle(message: dict[str, Any]) -> None:
     if method == "initialize":
         version = "2099-01-01" if KIND == "future" else message["params"]["protocolVersion"]
         info = {"name": KIND, "version": "1"}
-        result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        result: dict[str, Any] = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
         send({"id": id, "result": result})
     elif method == "tools/list":
         if KIND == "list_fails":
