@@ -10,6 +10,7 @@ between runs.
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, Final
@@ -229,8 +230,7 @@ def main(torch_python: str, data: Path | None, sets: str, vectors: Path | None, 
     names = [MAIN, *sets.split(",")]
     read = [read_eval_set(folder / name) for name in names]
     found = [measure(one.sample(MOST_QUERIES), rows) for one in read]
-    is_numpy = type(DEFAULT_ENCODER._encoder) is TransformerEncoder
-    reader = "numpy" if is_numpy else "onnxruntime, which rounds a little more than numpy"
+    reader = "onnxruntime, which rounds a little more than numpy" if find_spec("onnxruntime") else "numpy"
     sizes = ", ".join(f"{one.name} ({one.tool_count:,} tools)" for one in found)
     text = "\n".join(
         [

@@ -42,6 +42,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="the folder for the weights")
     parser.add_argument("--earlier", type=Path, help="the folder with the weights of version 0.3")
     parser.add_argument("--mpnet", type=Path, help="the folder with the weights of all-mpnet-base-v2")
+    parser.add_argument("--start", type=Path, help="the encoder to continue with, instead of that of version 0.3")
     parser.add_argument("--work", type=Path, default=Path("training/run"), help="the folder for checkpoints")
     options = parser.parse_args()
     if options.earlier and not options.mpnet:
@@ -74,7 +75,7 @@ def train_encoder(
     vectors = load_or_compute(
         options.work / "teacher-vectors.pt", lambda: tuple(texts.encode(ParallelEncoder(teacher)))
     )
-    student = build_start(earlier)
+    student = read_encoder(options.start) if options.start else build_start(earlier)
     wanted = combine_vectors(
         encode_earlier(texts, earlier, options.earlier), TextVectors(*vectors), texts, ParallelEncoder(student)
     )
