@@ -32,7 +32,7 @@ _COMMANDS = {
         "Import the servers of your MCP clients into toolcrib.json.",
     ),
     "keys": ("toolcrib.cli.gateway.keys", "List, create and revoke the API keys of a running gateway."),
-    "lint": ("toolcrib.cli.gateway.lint", "List tools whose texts will not be found by a search."),
+    "lint": ("toolcrib.cli.gateway.lint", "List the tools that a search will probably not find."),
     "login": ("toolcrib.cli.gateway.servers.login", "Log in to a server that uses OAuth."),
     "logs": ("toolcrib.cli.gateway.servers.logs", "Print what a server wrote to standard error."),
     "restart": ("toolcrib.cli.gateway.servers.restart", "Restart a server of a running gateway."),
