@@ -109,12 +109,12 @@ DEFAULT_CALIBRATION: Final = Calibration()
 # Fitted to requests for tools that the encoders were not trained on. `python -m benchmarks.calibrate --write` replaces
 # them for another encoder.
 ENCODER_CALIBRATION: Final = Calibration(
-    threshold=0.2,
-    similarity=0.7268,
-    missing_service=0.1454,
-    unknown_words=0.218,
-    query_length=0.0326,
-    catalog_size=0.0216,
+    threshold=0.22,
+    similarity=0.7706,
+    missing_service=0.1541,
+    unknown_words=0.2312,
+    query_length=0.0328,
+    catalog_size=0.0219,
 )
 STATIC_CALIBRATION: Final = Calibration(
     threshold=0.11,
