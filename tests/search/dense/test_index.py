@@ -132,6 +132,17 @@ def test_large_catalog_without_tools_left_has_no_matches() -> None:
     assert len(index.with_catalog(empty).rank(ParsedQuery("rain")).slots) == 0
 
 
+def test_removed_tool_of_a_large_catalog_is_not_found() -> None:
+    catalog = Catalog([Tool(f"t{at}", "about the weather") for at in range(MAX_ENCODED_ON_FIT + 2)])
+    words = ProvisionalTopicEmbedder()
+    index = DenseRanker(words).fit(catalog)
+    later = catalog.without(["t3"])
+    updated = index.with_catalog(later)
+    assert words.read == []
+    assert not updated.rank(ParsedQuery("rain")).fully_encoded
+    assert _find(updated, later, "rain") == [tool.name for tool in catalog if tool.name != "t3"]
+
+
 class FixedQueryEmbedder(TopicEmbedder):
     def __init__(self, vectors: Vectors) -> None:
         super().__init__()
