@@ -373,16 +373,17 @@ def test_gateway_on_the_network_accepts_addresses_and_configured_hosts() -> None
         assert send_request(port, header, "Host: any.example", "Origin: https://any.example").status == 200
 
 
+async def send_empty_response(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body"})
+
+
 @pytest.mark.parametrize("head", [b"", b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n"], ids=["nothing", "half"])
 @pytest.mark.parametrize("requests", [0, 1])
 def test_connection_with_slow_headers_is_closed(head: bytes, requests: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "HEADER_SECONDS", 0.3)
 
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body"})
-
-    with running_app(app, http=http_server.TimedHttpProtocol) as port, connect(port) as connection:
+    with running_app(send_empty_response, http=http_server.TimedHttpProtocol) as port, connect(port) as connection:
         for _ in range(requests):
             connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert b"204" in connection.recv(65_536)
@@ -390,13 +391,18 @@ def test_connection_with_slow_headers_is_closed(head: bytes, requests: int, monk
         assert connection.recv(65_536) == b""
 
 
+def test_body_before_the_headers_of_the_next_request_does_not_count() -> None:
+    with running_app(send_empty_response, http=http_server.TimedHttpProtocol) as port, connect(port) as connection:
+        connection.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
+        assert b"204" in connection.recv(65_536)
+        connection.sendall(b"x" * 100_000 + b"GET / HTTP/1.1\r\nHost: 127")
+        connection.sendall(b".0.0.1\r\n\r\n")
+        assert b"204" in connection.recv(65_536)
+
+
 @pytest.mark.parametrize("requests", [0, 1])
 def test_connection_with_large_headers_is_closed(requests: int) -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body"})
-
-    with running_app(app, http=http_server.TimedHttpProtocol) as port, connect(port) as connection:
+    with running_app(send_empty_response, http=http_server.TimedHttpProtocol) as port, connect(port) as connection:
         for _ in range(requests):
             # The response arrives before the body of the request.
             connection.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")

@@ -45,9 +45,11 @@ class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
     # Whether a connection that is idle when the server stops is kept for a short time.
     waits_for_requests = True
     _timer: asyncio.TimerHandle | None = None
-    # The size of headers whose end has not arrived. The other HTTP parser, h11, has its own limit.
-    _is_in_headers = False
+    # The size of headers whose end has not arrived, without the chunk in which they begin, because it may also have
+    # the end of a request before. The other HTTP parser, h11, has its own limit.
     _header_bytes = 0
+    _is_in_headers = False
+    _has_just_begun = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
         """Start the time limit of the first request."""
@@ -56,8 +58,10 @@ class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
 
     def data_received(self, data: bytes) -> None:
         """Start the time limit of a further request, or stop it at the end of the headers."""
+        self._has_just_begun = False
         super().data_received(data)
-        self._header_bytes = self._header_bytes + len(data) if self._is_in_headers else 0
+        is_continued = self._is_in_headers and not self._has_just_begun
+        self._header_bytes = self._header_bytes + len(data) if is_continued else 0
         if self._header_bytes > MAX_HEADER_BYTES and not self.transport.is_closing():
             self.send_400_response(f"The headers have more than {MAX_HEADER_BYTES} bytes.")
         if not self._is_idle():
@@ -67,7 +71,7 @@ class TimedHttpProtocol(_Protocol):  # type: ignore[misc]
 
     def on_message_begin(self) -> None:
         """Start counting the bytes of the headers."""
-        self._is_in_headers = True
+        self._is_in_headers = self._has_just_begun = True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
