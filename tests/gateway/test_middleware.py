@@ -6,7 +6,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import anyio
@@ -408,9 +408,11 @@ def test_connection_with_large_headers_is_closed(requests: int) -> None:
             connection.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100000\r\n\r\n")
             assert b"204" in connection.recv(65_536)
             connection.sendall(b"x" * 100_000)
-        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n")
-        # The rest of the headers is sent when the limit is exceeded.
-        connection.sendall(b"X-Long: " + b"x" * http_server.MAX_HEADER_BYTES)
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: ")
+        # The chunk in which the headers begin does not count, and it may be large.
+        with suppress(ConnectionError):
+            for _ in range(16):
+                connection.sendall(b"x" * http_server.MAX_HEADER_BYTES)
         assert b"400 Bad Request" in connection.recv(65_536)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
 import subprocess
@@ -74,11 +73,6 @@ def test_every_configuration_is_valid(page: Path) -> None:
 
 def test_readme_shows_a_configuration() -> None:
     assert _configurations(ROOT / "README.md")
-
-
-def test_readme_shows_every_script() -> None:
-    scripts = {f"./scripts/{path.name}" for path in (ROOT / "scripts").iterdir() if os.access(path, os.X_OK)}
-    assert set(re.findall(r"\./scripts/\w+", _read(ROOT / "README.md"))) == scripts
 
 
 def test_readme_links_work_on_a_package_index() -> None:
