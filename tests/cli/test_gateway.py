@@ -109,8 +109,8 @@ def test_stdio_prints_only_mcp(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
-@pytest.mark.parametrize("command", ["serve", "stdio", "doctor"])
-def test_gateway_commands_use_one_numpy_thread(command: str) -> None:
+@pytest.mark.parametrize("command", ["serve", "stdio", "doctor", "search", "demo", "eval", "enrich"])
+def test_commands_use_one_numpy_thread(command: str) -> None:
     script = (
         "import os, sys, click\n"
         "from toolcrib.cli.main import toolcrib\n"

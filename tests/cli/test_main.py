@@ -182,7 +182,8 @@ def test_colours_only_on_terminals_and_without_no_color() -> None:
 def test_unknown_command() -> None:
     answer = CliRunner().invoke(toolcrib, ["guess"])
     assert answer.exit_code == 2
-    assert "No such command 'guess'" in answer.stderr
+    assert "No such command 'guess'." in answer.stderr
+    assert "No such command 'serch'. Did you mean 'search'?" in CliRunner().invoke(toolcrib, ["serch"]).stderr
 
 
 def test_stdout_may_be_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from difflib import get_close_matches
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Any
@@ -44,8 +45,6 @@ _COMMANDS = {
     "tools": ("toolcrib.cli.catalog.tools", "List the tools of a catalog or of the running gateway."),
 }
 _EXIT_INTERRUPTED = 130
-# Commands that start child processes while they search.
-_GATEWAY_COMMANDS = frozenset({"doctor", "serve", "stdio"})
 # Commands that encode tools, whose vectors are kept in the user's cache folder.
 _ENCODING_COMMANDS = frozenset({"demo", "enrich", "eval", "search", "serve", "stdio"})
 
@@ -58,11 +57,13 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
+            for similar in get_close_matches(cmd_name, _COMMANDS, 1):
+                ctx.fail(f"No such command {cmd_name!r}. Did you mean {similar!r}?")
             return None
-        if cmd_name in _GATEWAY_COMMANDS and "OPENBLAS_NUM_THREADS" not in os.environ:
-            # Must be set before numpy is imported. Starting a child process stops the threads of
-            # OpenBLAS, and a search that uses them would hang. For matrices this small, threads
-            # are slower anyway. It is not set in `os.environ`, which the servers inherit.
+        if "OPENBLAS_NUM_THREADS" not in os.environ:
+            # Must be set before numpy is imported. On a busy machine, the threads of OpenBLAS wait for each
+            # other most of the time, because the matrices are small. Starting a child process stops the threads,
+            # and a search that uses them would hang. It is not set in `os.environ`, which the servers inherit.
             os.putenv("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
         return command
