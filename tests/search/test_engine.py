@@ -126,6 +126,12 @@ def test_blank_is_a_pattern_but_not_a_query(engine: SearchEngine) -> None:
     assert len(engine.search("", limit=50, mode="regex")) == 12
 
 
+def test_star_returns_all_tools_with_confidence(engine: SearchEngine) -> None:
+    result = engine.search(" * ", limit=50)
+    assert len(result) == 12
+    assert result.confident
+
+
 def test_several_names_return_exactly_those_tools(engine: SearchEngine) -> None:
     assert _names(engine.search("send_email, createInvoice")) == ["send_email", "createInvoice"]
 

@@ -327,8 +327,8 @@ class SearchEngine:
         ranking = self._index(mode).rank(parse_query(query, syntax))
         if names is not None:
             return promote_names(ranking, names), names
-        if syntax != "pattern" and not has_words(query):
-            # Nothing can fit a letter or an emoji; the hits are only the nearest tools.
+        if syntax != "pattern" and not has_words(query) and query.strip() != "*":
+            # Nothing can fit a letter or an emoji; the hits are only the nearest tools. `*` means all tools.
             ranking = ranking._replace(threshold=math.inf)
         return ranking, None
 
