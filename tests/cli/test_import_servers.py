@@ -211,7 +211,7 @@ def test_files_of_projects_are_named_because_they_are_not_rewritten(user: UserAc
 def test_no_clients(user: UserAccount) -> None:
     for path in user.files.values():
         path.unlink()
-    assert "No files of MCP clients were found." in user.run("import").stdout
+    assert "No files of MCP clients were found. To add a server, run: toolcrib add" in user.run("import").stdout
     assert not user.config.exists()
 
 
@@ -239,7 +239,7 @@ def test_config_check_reports_errors_with_their_line(user: UserAccount) -> None:
     result = user.run("config", "check", code=1)
     assert result.stderr == ('Error: toolcrib.json, line 2: htp: unknown key; did you mean "http"?\n')
     (user.machine.project_folder / "toolcrib.json").unlink()
-    assert "run: toolcrib import" in user.run("config", "check", code=1).stderr
+    assert "run: toolcrib import, or toolcrib add" in user.run("config", "check", code=1).stderr
 
 
 def test_config_check_has_a_line_for_each_server_with_a_problem(user: UserAccount) -> None:

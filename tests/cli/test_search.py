@@ -64,6 +64,15 @@ def test_empty_query_lists_the_catalog_without_scores(catalog: str) -> None:
     assert document["hits"] and all(hit["score"] is None for hit in document["hits"])
 
 
+@pytest.mark.parametrize("command", ["search", "tools"])
+def test_catalog_without_tools_is_named(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "tools.json"
+    path.write_text("[]", encoding="utf-8")
+    arguments = [command, *(["refund"] if command == "search" else []), "--catalog", str(path)]
+    result = CliRunner().invoke(toolcrib, arguments)
+    assert (result.exit_code, result.stderr) == (0, "This catalog has no tools.\n")
+
+
 @pytest.mark.filterwarnings("default::RuntimeWarning")
 def test_broken_schema_is_a_warning_on_standard_error(tmp_path: Path) -> None:
     path = tmp_path / "tools.json"

@@ -216,6 +216,11 @@ def test_path_without_a_file_is_rejected(tmp_path: Path, name: str, message: str
         read_catalog_file(tmp_path / name)
 
 
+def test_empty_path_is_rejected() -> None:
+    with pytest.raises(InvalidCatalogFile, match="^the path of the file is empty"):
+        read_catalog_file("")
+
+
 def test_unreadable_file_is_reported(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)

@@ -58,7 +58,7 @@ def require_config_path(config: str | PathLike[str] | None = None) -> Path:
     path = find_config_path(config)
     if path is None:
         candidates = " or ".join(map(str, list_config_paths(config)))
-        raise InvalidConfig(f"no configuration found at {candidates}; run: toolcrib import")
+        raise InvalidConfig(f"no configuration found at {candidates}; run: toolcrib import, or toolcrib add")
     return path
 
 

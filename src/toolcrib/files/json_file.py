@@ -105,6 +105,8 @@ def read_json_file(path: str | PathLike[str], error_type: type[ToolcribError], e
     """
     if not isinstance(path, str | PathLike):
         raise error_type(f"a file is given by its path, not by {type(path).__name__}")
+    if not str(path):
+        raise error_type("the path of the file is empty; pass the path of a file, or - for standard input")
     file = "standard input" if path == STANDARD_INPUT else str(path)
     content = _read_bytes(path, file, error_type)
     if len(content) > MAX_FILE_BYTES:

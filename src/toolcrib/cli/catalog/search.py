@@ -163,7 +163,10 @@ def where_options(callback: Callable[..., None]) -> Callable[..., None]:
 def open_catalog(catalog_files: Sequence[str]) -> Catalog:
     """Return the catalog of the files, or the demo catalog if there are none."""
     if catalog_files:
-        return read_catalog_file(*catalog_files)
+        catalog = read_catalog_file(*catalog_files)
+        if not catalog:
+            print_note("This catalog has no tools.")
+        return catalog
     print_note("No --catalog given, so this is the demo catalog.")
     return load_demo_catalog()
 

@@ -248,7 +248,7 @@ class _ImportReport:
         added = sum(item.outcome == "added" for item in items)
         would = "would be " if self.dry_run else ""
         if not has_files:
-            click.echo("No files of MCP clients were found.")
+            click.echo("No files of MCP clients were found. To add a server, run: toolcrib add --help")
         elif added:
             click.secho(f"{added} {would}added to {sanitize(str(self.plan.path))}", bold=True)
         else:
