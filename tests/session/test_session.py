@@ -98,6 +98,12 @@ def test_invalid_stored_session_is_rejected(stored: dict[str, Any]) -> None:
         Session.from_dict(stored)
 
 
+@pytest.mark.parametrize("stored", [None, "{}", {"version": 1}])
+def test_what_save_did_not_return_is_named(stored: Any) -> None:
+    with pytest.raises(InvalidConfig, match="not the dictionary that `save` returned"):
+        Session.from_dict(stored)
+
+
 def test_history_is_replayed_action_by_action() -> None:
     turns = [
         [ModelAction("search", ("b", "gone"))],

@@ -194,7 +194,7 @@ class Session:
                 clock=stored["clock"],
             )
         except (KeyError, TypeError) as error:
-            raise InvalidConfig(f"not a stored session: {error}; start a new session") from error
+            raise InvalidConfig("this is not the dictionary that `save` returned; start a new session") from error
         numbers = [session.consecutive_searches, session.clock, session.budget_tokens or 0]
         numbers += [number for entry in session.revealed for number in (entry.tokens, entry.last_used)]
         texts = [text for entry in session.revealed for text in (entry.id, entry.fingerprint)]
