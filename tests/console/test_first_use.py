@@ -48,6 +48,17 @@ def test_empty_install_leads_to_the_first_result_in_three_steps(browser: Browser
         expect(page.locator(".hit-name").first).to_have_text("demo___convert_length")
 
 
+def test_gateway_without_servers_says_so(browser: Browser, tmp_path: Path) -> None:
+    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {}})
+    with running_gateway(tmp_path, "--config", str(config)) as gateway, open_context(browser, gateway.url) as context:
+        page = context.new_page()
+        page.goto("/")
+        expect(page.get_by_role("region", name="Figures")).to_contain_text("none yet")
+        expect(page.get_by_role("region", name="Figures")).not_to_contain_text("all reachable")
+        page.goto("/catalog")
+        expect(page.get_by_text("No tools yet")).to_be_visible()
+
+
 def test_page_opened_before_the_demo_server_has_started_counts_its_tools(browser: Browser, tmp_path: Path) -> None:
     with running_gateway(tmp_path) as gateway, open_context(browser, gateway.url) as context:
         page = context.new_page()

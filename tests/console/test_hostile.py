@@ -56,6 +56,22 @@ def test_thousands_of_tools_scroll_with_few_rows(tab: Page) -> None:
     expect(rows.get_by_role("option")).to_have_count(1)
     rows.get_by_role("option").click()
     expect(tab.get_by_role("heading", name="many___action_4711")).to_be_visible()
+    tab.get_by_label("Filter by name").fill("number 9999")
+    expect(tab.get_by_text("No tool matches")).to_be_visible()
+    tab.get_by_label("Filter by name").fill("")
+    expect(tab.get_by_text("No tool matches")).to_have_count(0)
+
+
+def test_server_with_suspicious_tools_is_marked(tab: Page, large: GatewayProcess) -> None:
+    count = len(large.servers()["hostile"]["flagged"])
+    assert count
+    tab.goto("/")
+    servers = tab.get_by_role("region", name="Servers")
+    expect(servers.get_by_role("listitem").filter(has_text="hostile")).to_contain_text(f", {count} suspicious")
+    tab.goto("/servers")
+    row = tab.get_by_role("button").filter(has_text="hostile")
+    expect(row.locator(".badge").filter(has_text=f"{count} suspicious")).to_be_visible()
+    expect(row.locator(".dot")).to_have_attribute("data-kind", "warn")
 
 
 @pytest.mark.parametrize("name", ["script", "hidden", "huge", "javascript_alert_1_"])

@@ -12,6 +12,7 @@ const PROPERTIES = [["readOnly", "read-only"], ["destructive", "may destroy"], [
 const root = find("[data-catalog]");
 const detail = find("[data-detail]");
 const filter = find("#filter");
+const nothing = h("div");
 const selected = { server: new Set(), tag: new Set(), property: new Set() };
 let tools = [];
 let isComplete = false;
@@ -24,6 +25,7 @@ const list = new VirtualList(find("[data-rows]"), {
   onselect: (tool) => openTool(tool.name),
 });
 
+list.element.after(nothing);
 start();
 
 async function start() {
@@ -78,7 +80,10 @@ function show() {
   find("[data-tool-count]").textContent = isComplete ? count : `${count}, loading …`;
   const chosen = selected.server.size + selected.tag.size + selected.property.size;
   find("[data-facet-summary]").textContent = chosen ? `${chosen} chosen` : "";
-  root.classList.toggle("is-empty", isComplete && !shown.length);
+  const isEmpty = isComplete && !shown.length;
+  root.classList.toggle("is-empty", isEmpty);
+  const [title, advice] = tools.length ? ["No tool matches", "Try other words, or fewer filters."] : ["No tools yet", "The tools of your servers appear here."];
+  fill(nothing, isEmpty ? state("empty", title, advice) : null);
 }
 
 function renderRow(tool) {

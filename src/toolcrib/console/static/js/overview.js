@@ -12,6 +12,7 @@ const RANGES = [["hour", "Hour"], ["day", "Day"], ["month", "30 days"]];
 const REFRESH_MS = 5_000;
 // After new rows, the figures are loaded again at most this often.
 const LIVE_MS = 1_000;
+const MAX_SERVERS = 12;
 const hasFullAccess = document.body.dataset.fullAccess === "true";
 
 let range = "hour";
@@ -74,7 +75,7 @@ function drawFigures(overview, series, savings) {
   const during = { hour: "in the last hour", day: "in the last day", month: "in 30 days" }[range];
   fill(
     parts.figures,
-    figure("Servers", formatNumber(overview.servers.length), reachable === overview.servers.length ? "all reachable" : `${overview.servers.length - reachable} not reachable`),
+    figure("Servers", formatNumber(overview.servers.length), !overview.servers.length ? "none yet" : reachable === overview.servers.length ? "all reachable" : `${overview.servers.length - reachable} not reachable`),
     figure("Tools", formatNumber(overview.tools), `about ${formatCompact(overview.tokens)} tokens`),
     total ? figure("Calls", formatCompact(total.calls), during) : null,
     total ? figure("Searches", formatCompact(total.searches), during) : null,
@@ -134,15 +135,15 @@ function drawServers(servers) {
     h(
       "section.card.flush",
       { "aria-label": "Servers" },
-      h("div.card-head", h("h2", "Servers"), h("div.actions", h("a.button.small", { href: "/servers" }, "All servers"))),
+      h("div.card-head", h("h2", "Servers"), h("div.actions", h("a.button.small", { href: "/servers" }, servers.length > MAX_SERVERS ? `All ${formatNumber(servers.length)} servers` : "All servers"))),
       servers.length
         ? h(
             "ul.rows",
-            servers.slice(0, 12).map((server) =>
+            servers.slice(0, MAX_SERVERS).map((server) =>
               h(
                 "li.rows-item",
                 h("span.dot", { dataset: { kind: serverKind(server) } }),
-                h("div.rows-text", h("a.row-link", { href: serverLink(server.name) }, server.name), h("div.muted", server.trouble || `${server.state}, ${plural(server.tools, "tool")}, about ${formatCompact(server.tokens)} tokens`)),
+                h("div.rows-text", h("a.row-link", { href: serverLink(server.name) }, server.name), h("div.muted", server.trouble || `${server.state}, ${plural(server.tools, "tool")}, about ${formatCompact(server.tokens)} tokens${server.flagged.length ? `, ${formatNumber(server.flagged.length)} suspicious` : ""}`)),
                 h("span.muted.nowrap", plural(server.calls, "call")),
               ),
             ),

@@ -81,12 +81,12 @@ function renderRow(server) {
   );
 }
 
-const kindOf = (server) => (server.trouble && server.state !== "stopped" ? "bad" : server.waiting?.length ? "warn" : KINDS[server.state] ?? "off");
+const kindOf = (server) => (server.trouble && server.state !== "stopped" ? "bad" : server.waiting?.length || server.flagged?.length ? "warn" : KINDS[server.state] ?? "off");
 
 function stateBadge(server) {
   if (server.trouble && server.state !== "stopped") return h("span.badge", { dataset: { kind: "bad" } }, "not reachable");
   const kind = KINDS[server.state] === "ok" ? "ok" : "";
-  return h("span.row", h("span.badge", { dataset: { kind } }, STATES[server.state] ?? server.state), server.waiting?.length ? h("span.badge", { dataset: { kind: "warn" } }, `${server.waiting.length} to decide`) : null);
+  return h("span.row", h("span.badge", { dataset: { kind } }, STATES[server.state] ?? server.state), server.waiting?.length ? h("span.badge", { dataset: { kind: "warn" } }, `${server.waiting.length} to decide`) : null, server.flagged?.length ? h("span.badge", { dataset: { kind: "warn" } }, `${server.flagged.length} suspicious`) : null);
 }
 
 function openServer(name) {
