@@ -107,6 +107,12 @@ def test_dry_run_keeps_nothing(model: ScriptedModel, config_file: str) -> None:
         assert hub.store.list_example_requests() == {}
 
 
+def test_dry_run_with_a_catalog_needs_no_file(model: ScriptedModel, catalog_file: str) -> None:
+    result = _run(model, "--catalog", catalog_file, "--dry-run")
+    assert result.exit_code == 0, result.output
+    assert "would be kept" in result.output
+
+
 def test_server_filter_selects_tools(model: ScriptedModel, config_file: str) -> None:
     assert _json(model, "--config", config_file, "--server", "other")["tools"] == []
 

@@ -61,6 +61,11 @@ def test_wrap_does_not_break_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wrap("mail 12, a-hyphenated-server 3") == "mail 12,\na-hyphenated-server\n3"
 
 
+def test_mark_of_a_list_item_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "20")
+    assert wrap("send an email to my boss", "  + ") == "  + send an email to\n    my boss"
+
+
 def test_long_id_is_not_truncated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "20")
     id = "a_very_long_identifier_of_a_tool"

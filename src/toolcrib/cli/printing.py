@@ -129,7 +129,7 @@ def wrap(text: str, indent: str = "") -> str:
         text,
         max(width, 20),
         initial_indent=indent,
-        subsequent_indent=indent,
+        subsequent_indent=" " * len(indent),
         break_long_words=False,
         break_on_hyphens=False,
     )

@@ -108,7 +108,7 @@ class _RequestFile:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self.known: dict[str, tuple[str, ...]] = read_example_requests(path) if Path(path).exists() else {}
+        self.known: dict[str, tuple[str, ...]] = read_example_requests(path) if path and Path(path).exists() else {}
         self._ids: dict[str, str] = {}
 
     def put(self, tool: Tool, requests: tuple[str, ...]) -> None:
@@ -119,7 +119,7 @@ class _RequestFile:
 
 
 @click.command("enrich")
-@click.option("--catalog", "catalog_files", multiple=True, metavar="FILE", help="Tools of a file; needs --out.")
+@click.option("--catalog", "catalog_files", multiple=True, metavar="FILE", help="Tools of a file; needs --out or --dry-run.")
 @click.option("--out", "out_file", metavar="FILE", help="Keep the requests in this file, not in the store.")
 @config_option
 @writer_options
@@ -144,9 +144,9 @@ def command(**options: Any) -> None:
     request = _EnrichOptions(**options)
     writer = request.writer.build_writer()
     if request.catalog_files:
-        if not request.out_file:
-            raise click.UsageError("--catalog needs --out, the file that keeps the requests.")
-        requests = _RequestFile(request.out_file)
+        if not request.out_file and not request.dry_run:
+            raise click.UsageError("--catalog needs --out, the file that keeps the requests, or --dry-run.")
+        requests = _RequestFile(request.out_file or "")
         _enrich(request, writer, read_catalog_file(*request.catalog_files), requests.known, requests.put)
         return
     if request.out_file:
