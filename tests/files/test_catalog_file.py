@@ -217,7 +217,7 @@ def test_path_without_a_file_is_rejected(tmp_path: Path, name: str, message: str
 
 
 def test_empty_path_is_rejected() -> None:
-    with pytest.raises(InvalidCatalogFile, match="^the path of the file is empty"):
+    with pytest.raises(InvalidCatalogFile, match=r"^the path of the file is empty"):
         read_catalog_file("")
 
 

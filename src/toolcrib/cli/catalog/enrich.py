@@ -119,7 +119,9 @@ class _RequestFile:
 
 
 @click.command("enrich")
-@click.option("--catalog", "catalog_files", multiple=True, metavar="FILE", help="Tools of a file; needs --out or --dry-run.")
+@click.option(
+    "--catalog", "catalog_files", multiple=True, metavar="FILE", help="Tools of a file; needs --out or --dry-run."
+)
 @click.option("--out", "out_file", metavar="FILE", help="Keep the requests in this file, not in the store.")
 @config_option
 @writer_options
