@@ -415,6 +415,13 @@ def test_reply_of_another_provider_is_rejected_before_its_calls_are_lost() -> No
         assert len(session.handle(wire, reply)) > 1
 
 
+@pytest.mark.parametrize("wire", REPLIES)
+def test_error_of_the_provider_is_not_a_reply(wire: str) -> None:
+    body = {"type": "error", "error": {"type": "overloaded_error", "message": "try again later"}}
+    with pytest.raises(InvalidMessage, match="an error of the provider, not a reply: try again later"):
+        _toolcrib().session().handle(wire, body)
+
+
 @pytest.mark.parametrize("runner", ["shop", print, object()])
 def test_runner_without_its_methods_is_rejected(runner: Any) -> None:
     with pytest.raises(InvalidConfig, match="runner is an object with `has_tool` and `call`"):

@@ -46,6 +46,8 @@ SEARCH_WIRE_FORMATS: Final[Mapping[str, SearchWireFormat]] = {
     "anthropic": anthropic,
     "openai_responses": openai_responses,
 }
+_REPLY_KEYS: Final = frozenset({"choices", "content", "output", "candidates", "jsonrpc"})
+_MAX_ERROR_CHARS: Final = 300
 # The wire formats of the providers that can search.
 _HOSTING_FORMATS: Final = {"anthropic": "anthropic", "openai": "openai_responses"}
 WIRE_FORMATS: Final[Mapping[str, WireFormat]] = {
@@ -66,7 +68,13 @@ def get_wire_format(name: str) -> WireFormat:
 
 
 def parse_calls(wire: str, reply: object) -> list[ToolCall]:
-    """Return the calls of a reply. Raises `InvalidMessage` if it has calls in the format of another provider."""
+    """Return the calls of a reply.
+
+    Raises `InvalidMessage` if it is an error of the provider, or has calls in the format of another provider.
+    """
+    if isinstance(reply, Mapping) and isinstance(reply.get("error"), Mapping) and _REPLY_KEYS.isdisjoint(reply):
+        message = str(reply["error"].get("message", ""))[:_MAX_ERROR_CHARS]
+        raise InvalidMessage(f"this is an error of the provider, not a reply: {message}")
     calls = get_wire_format(wire).calls_from_wire(reply)
     for other in () if calls else ("anthropic", "openai_chat", "openai_responses", "gemini"):
         if any(call.id and call.name for call in WIRE_FORMATS[other].calls_from_wire(reply)):
