@@ -68,6 +68,17 @@ def test_budget_of_a_configured_key_without_a_name_is_enforced(gateway: GatewayP
         ask(gateway, SMALL)
 
 
+def test_first_key_has_full_access_and_is_announced(tmp_path: Path) -> None:
+    write_json(tmp_path / "toolcrib.json", {"mcpServers": {}, "profiles": {"guest": {}}})
+    with running_gateway(tmp_path) as gateway:
+        refused = run(gateway, "create", "guest", "--profile", "guest", key="")
+        assert refused.exit_code == 1 and "the first key needs full access" in refused.output
+        first = run(gateway, "create", "admin", key="")
+        assert first.stderr == "This is the first key. From now on, every client needs a key.\n"
+        second = run(gateway, "create", "guest", "--profile", "guest", key=first.stdout.strip())
+        assert (second.exit_code, second.stderr) == (0, "")
+
+
 def test_mistakes_end_in_one_line_with_the_cure(gateway: GatewayProcess) -> None:
     assert "does not exist; there are: " in run(gateway, "revoke", "nobody").output
     assert "is in toolcrib.json; change it there" in run(gateway, "budget", "admin").output

@@ -257,13 +257,16 @@ def test_revoked_key_ends_an_open_page(browser: Browser, busy: GatewayProcess) -
 
 
 def test_first_key_closes_the_gateway_and_keeps_its_creator_logged_in(browser: Browser, tmp_path: Path) -> None:
-    config = write_json(tmp_path / "toolcrib.json", {"mcpServers": {"office": server_entry("echo")}})
+    config = write_json(
+        tmp_path / "toolcrib.json", {"mcpServers": {"office": server_entry("echo")}, "profiles": {"guest": {}}}
+    )
     with running_gateway(tmp_path, "--config", str(config)) as gateway, open_context(browser, gateway.url) as context:
         page = context.new_page()
         page.goto("/access")
         page.get_by_role("button", name="Create a key").click()
         page.get_by_label("Name").fill("first")
         expect(page.get_by_role("dialog")).to_contain_text("every client needs a key")
+        expect(page.get_by_label("Access", exact=True).locator("option")).to_have_text(["Full access"])
         page.get_by_role("button", name="Create", exact=True).click()
         secret = page.get_by_role("dialog", name="Your new key").locator("code").inner_text()
         assert gateway.request("/api/servers").status == 401

@@ -196,6 +196,8 @@ def test_notebooks_show_a_table_with_escaped_texts() -> None:
     assert "<td><code>send</code></td>" in page
     assert "<script>" not in page and "<b>" not in page
     assert "No tool fits well" in engine.search("send a large number of other things by ship tomorrow")._repr_html_()
+    nothing = engine.search("trombone")._repr_html_()
+    assert "0 hits" in nothing and "nearest" not in nothing
 
 
 def test_fitting_hits_are_confident_and_near_the_best() -> None:

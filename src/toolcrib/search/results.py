@@ -138,7 +138,7 @@ class SearchResult:
 
     def _repr_html_(self) -> str:
         """Return the hits as a table, for notebooks."""
-        verdict = "" if self.confident else " No tool fits well; these are the nearest."
+        verdict = " No tool fits well; these are the nearest." if self.hits and not self.confident else ""
         rows = "".join(
             f"<tr><td>{hit.score:.2f}</td><td>{hit.confidence:.2f}</td><td><code>{escape(hit.tool.id)}</code></td>"
             f"<td>{escape(hit.tool.description[:_MAX_CELL_CHARS])}</td></tr>"

@@ -54,7 +54,10 @@ def create(name: str, profile: str | None, client: GatewayClient, as_json: bool,
     It is stored as a hash and can't be shown again.
     """
     body = {"name": name, "profile": profile, **_read_budget(options)}
+    is_first = not client.get_json("/api/keys")["keys"]
     created = client.post_json("/api/keys", body)
+    if is_first:
+        print_note("This is the first key. From now on, every client needs a key.")
     if as_json:
         print_json(created)
     else:

@@ -140,7 +140,9 @@ async function deleteProfile(button, profile) {
 
 function createKey() {
   const name = h("input", { id: "key-name", required: true, maxlength: "80", autocomplete: "off", dataset: { autofocus: "" } });
-  const profile = h("select", { id: "key-profile" }, profiles.map((each) => h("option", { value: each.name }, each.name || "Full access")));
+  // The first key needs full access: without it, nobody can manage the gateway.
+  const choices = keys.length ? profiles : profiles.filter((each) => !each.name);
+  const profile = h("select", { id: "key-profile" }, choices.map((each) => h("option", { value: each.name }, each.name || "Full access")));
   const budget = budgetFields();
   openForm(
     "Create a key",
