@@ -61,9 +61,9 @@ class _LazyGroup(click.Group):
                 ctx.fail(f"No such command {cmd_name!r}. Did you mean {similar!r}?")
             return None
         if "OPENBLAS_NUM_THREADS" not in os.environ:
-            # Must be set before numpy is imported. On a busy machine, the threads of OpenBLAS wait for each
-            # other most of the time, because the matrices are small. Starting a child process stops the threads,
-            # and a search that uses them would hang. It is not set in `os.environ`, which the servers inherit.
+            # Must be set before numpy is imported. The matrices are small: on a busy machine, threads mostly wait for
+            # each other. Starting a child process stops them, and a search that uses them would hang. It is not set in
+            # `os.environ`, which the servers inherit.
             os.putenv("OPENBLAS_NUM_THREADS", "1")
         command: click.Command = import_module(_COMMANDS[cmd_name][0]).command
         return command

@@ -112,8 +112,7 @@ class KeyRing:
             raise RequestFailed(f"there is no access profile {profile!r:.100}; create it first", param="profile")
         if profile is not None and not self.get_keys():
             raise RequestFailed(
-                "the first key needs full access, because without it nobody can manage the gateway; create it first",
-                param="profile",
+                "the first key needs full access, to manage the gateway; create it first", param="profile"
             )
         secret = f"{_PREFIX}{secrets.token_urlsafe(32)}"
         hash = ApiKey.from_secret(secret).hash

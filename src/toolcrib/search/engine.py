@@ -310,7 +310,8 @@ class SearchEngine:
         """Rank every tool; also return which tools the query names, if any."""
         _check_query(query)
         if self._is_empty(query, mode):
-            return self._rank_all(), None
+            slots = self.catalog.occupied_mask.nonzero()[0]
+            return Ranking(slots, np.ones(len(slots), np.float32)), None
         names = self._match_names(query, mode)
         if names is not None:
             # Rights are checked first: a name that the caller may not see is treated like other words.
@@ -359,13 +360,8 @@ class SearchEngine:
 
     def _is_empty(self, query: str, mode: str) -> bool:
         """Return whether this is the empty query. A blank is a valid pattern."""
-        if not isinstance(query, str):
-            return False
-        return not (query if self._rankers[mode].syntax == "pattern" else query.strip())
-
-    def _rank_all(self) -> Ranking:
-        slots = self.catalog.occupied_mask.nonzero()[0]
-        return Ranking(slots, np.ones(len(slots), np.float32))
+        is_pattern = self._rankers[mode].syntax == "pattern"
+        return isinstance(query, str) and not (query if is_pattern else query.strip())
 
     def _filter_facets(self, ranking: Ranking, where: Where, is_allowed: ToolPredicate | None) -> Ranking:
         if self._facets is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final
@@ -30,26 +30,24 @@ from toolcrib.storage.definitions import StoredRequests
 _WARM_UP_BATCH: Final = 256
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WriterOptions:
     """Which model writes requests. The writer is built on use, because a command may not need it."""
 
-    def __init__(
-        self, *, model_url: str | None, model: str | None, key_env: str, timeout_seconds: float, jobs: int
-    ) -> None:
-        self._url = model_url
-        self._model = model
-        self._key_env = key_env
-        self._timeout_seconds = timeout_seconds
-        self.jobs = jobs
+    model_url: str | None
+    model: str | None
+    key_env: str
+    timeout_seconds: float
+    jobs: int
 
     def build_writer(self) -> RequestWriter:
         """Return the writer of these options."""
-        if not self._url or not self._model:
+        if not self.model_url or not self.model:
             raise click.UsageError(
                 "--model-url and --model are needed, for example: --model-url http://localhost:11434/v1 --model qwen3"
             )
-        key = os.environ.get(self._key_env, "")
-        return RequestWriter(self._url, self._model, key=key, timeout_seconds=self._timeout_seconds)
+        key = os.environ.get(self.key_env, "")
+        return RequestWriter(self.model_url, self.model, key=key, timeout_seconds=self.timeout_seconds)
 
 
 def writer_options(callback: Callable[..., None]) -> Callable[..., None]:
@@ -79,13 +77,9 @@ def writer_options(callback: Callable[..., None]) -> Callable[..., None]:
         help="How many answers of the model to wait for at a time.  [default: 1]",
     )
     @wraps(callback)
-    def build_options(
-        model_url: str | None, model: str | None, key_env: str, timeout_seconds: float, jobs: int, **others: Any
-    ) -> None:
-        writer = WriterOptions(
-            model_url=model_url, model=model, key_env=key_env, timeout_seconds=timeout_seconds, jobs=jobs
-        )
-        callback(writer=writer, **others)
+    def build_options(**options: Any) -> None:
+        writer = WriterOptions(**{field.name: options.pop(field.name) for field in fields(WriterOptions)})
+        callback(writer=writer, **options)
 
     return build_options
 

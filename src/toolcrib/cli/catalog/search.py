@@ -291,23 +291,14 @@ def command(**options: Any) -> None:
 
 def _search_catalog(request: _SearchOptions) -> tuple[SearchResult, Sequence[HitGroup], Explanation | None]:
     engine = SearchEngine(open_catalog(request.catalog_files), request.build_rankers())
-    result = engine.search(
-        request.query, limit=request.limit, offset=request.offset, mode=request.mode, where=request.where
-    )
+    query, mode, where = request.query, request.mode, request.where
+    result = engine.search(query, limit=request.limit, offset=request.offset, mode=mode, where=where)
     if request.as_json or request.explain:
         result = engine.with_reasons(result)
-    explanation = None
-    if request.why is not None:
-        explanation = engine.explain(
-            request.query,
-            request.why,
-            limit=min(request.offset + request.limit, MAX_LIMIT),
-            mode=request.mode,
-            where=request.where,
-        )
-    can_group = len(result) <= MAX_GROUPED_HITS
-    groups = engine.group_hits(result) if can_group else tuple(map(HitGroup, result))
-    return result, groups, explanation
+    tool, last = request.why, min(request.offset + request.limit, MAX_LIMIT)
+    why = None if tool is None else engine.explain(query, tool, limit=last, mode=mode, where=where)
+    groups = engine.group_hits(result) if len(result) <= MAX_GROUPED_HITS else tuple(map(HitGroup, result))
+    return result, groups, why
 
 
 def _search_gateway(
