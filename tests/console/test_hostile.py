@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -27,7 +28,8 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
     folder = tmp_path_factory.mktemp("large")
     many = [tool(f"action_{n:04}", f"Do the action number {n} with the thing.") for n in range(TOOL_COUNT)]
     servers = {"many": write_catalog(folder, "many", many), "hostile": write_catalog(folder, "hostile", HOSTILE)}
-    config = write_json(folder / "toolcrib.json", {"mcpServers": servers, "safety": {"scan": "flag"}})
+    settings = {"safety": {"scan": "flag"}, "overrides": {"hostile___none": {"title": "No tool has this name"}}}
+    config = write_json(folder / "toolcrib.json", {"mcpServers": servers, **settings})
     with running_gateway(folder, "--config", str(config)) as gateway:
         wait_until(lambda: gateway.request("/api/stats").json["tools"] == TOOL_COUNT + len(HOSTILE))
         yield gateway
@@ -62,7 +64,7 @@ def test_thousands_of_tools_scroll_with_few_rows(tab: Page) -> None:
     expect(tab.get_by_text("No tool matches")).to_have_count(0)
 
 
-def test_server_with_suspicious_tools_is_marked(tab: Page, large: GatewayProcess) -> None:
+def test_server_with_suspicious_tools_and_problems_is_marked(tab: Page, large: GatewayProcess) -> None:
     count = len(large.servers()["hostile"]["flagged"])
     assert count
     tab.goto("/")
@@ -72,6 +74,11 @@ def test_server_with_suspicious_tools_is_marked(tab: Page, large: GatewayProcess
     row = tab.get_by_role("button").filter(has_text="hostile")
     expect(row.locator(".badge").filter(has_text=f"{count} suspicious")).to_be_visible()
     expect(row.locator(".dot")).to_have_attribute("data-kind", "warn")
+    expect(row.locator(".badge").filter(has_text="1 problem")).to_be_visible()
+    row.click()
+    expect(tab.get_by_text("the override of hostile___none matches no tool")).to_be_visible()
+    tab.get_by_text(f"{count} tools with a suspicious definition").get_by_role("link").first.click()
+    expect(tab).to_have_url(re.compile(r"/catalog\?tool=hostile___"))
 
 
 @pytest.mark.parametrize("name", ["script", "hidden", "huge", "javascript_alert_1_"])

@@ -19,6 +19,9 @@ let shown = "";
 let log;
 // The last reply with what the database has about each server.
 const known = new Map();
+// The problems of each server's tools, which only the list has.
+let problems = new Map();
+const MAX_LINKS = 20;
 const STORED_FIELDS = ["info", "instructions", "seenAt", "calls", "failures", "seconds"];
 
 const openAdd = (way) => addServer(way).then((isSaved) => isSaved && refresh());
@@ -41,6 +44,7 @@ async function refresh() {
   }
   const rows = [...servers, ...disabled.map((name) => ({ name, state: "disabled", tools: 0, tokens: 0, calls: 0, trouble: "", waiting: [], flagged: [], faults: [] }))];
   rows.sort((left, right) => rank(left) - rank(right));
+  problems = new Map(rows.map(({ name, faults, flagged }) => [name, { faults, flagged }]));
   const signature = JSON.stringify([rows, openName]);
   if (signature !== shown) showList(rows);
   shown = signature;
@@ -81,12 +85,14 @@ function renderRow(server) {
   );
 }
 
-const kindOf = (server) => (server.trouble && server.state !== "stopped" ? "bad" : server.waiting?.length || server.flagged?.length ? "warn" : KINDS[server.state] ?? "off");
+const warningsOf = ({ waiting = [], flagged = [], faults = [] }) =>
+  [waiting.length ? `${waiting.length} to decide` : "", flagged.length ? `${flagged.length} suspicious` : "", faults.length ? plural(faults.length, "problem") : ""].filter(Boolean);
+const kindOf = (server) => (server.trouble && server.state !== "stopped" ? "bad" : warningsOf(server).length ? "warn" : KINDS[server.state] ?? "off");
 
 function stateBadge(server) {
   if (server.trouble && server.state !== "stopped") return h("span.badge", { dataset: { kind: "bad" } }, "not reachable");
   const kind = KINDS[server.state] === "ok" ? "ok" : "";
-  return h("span.row", h("span.badge", { dataset: { kind } }, STATES[server.state] ?? server.state), server.waiting?.length ? h("span.badge", { dataset: { kind: "warn" } }, `${server.waiting.length} to decide`) : null, server.flagged?.length ? h("span.badge", { dataset: { kind: "warn" } }, `${server.flagged.length} suspicious`) : null);
+  return h("span.row", h("span.badge", { dataset: { kind } }, STATES[server.state] ?? server.state), warningsOf(server).map((text) => h("span.badge", { dataset: { kind: "warn" } }, text)));
 }
 
 function openServer(name) {
@@ -124,7 +130,7 @@ async function loadDetail(name) {
   else if (known.has(name)) for (const field of STORED_FIELDS) server[field] = known.get(name)[field];
   detail.hidden = false;
   root.classList.add("has-detail");
-  const signature = JSON.stringify({ ...server, seenAt: 0 });
+  const signature = JSON.stringify({ ...server, ...problems.get(name), seenAt: 0 });
   if (detail.dataset.signature !== signature || !detail.contains(log)) {
     detail.dataset.signature = signature;
     showDetail(server);
@@ -152,11 +158,12 @@ function showDetail(server) {
   fill(
     detail,
     h("button.button.small.back", { type: "button", onclick: closeServer }, "← All servers"),
-    h("header.detail-head", h("h2", server.name), h("div.row", stateBadge({ ...server, waiting: [] }), server.info.version ? h("span.muted", `${server.info.title ?? server.info.name ?? ""} ${server.info.version}`) : null)),
+    h("header.detail-head", h("h2", server.name), h("div.row", stateBadge(server), server.info.version ? h("span.muted", `${server.info.title ?? server.info.name ?? ""} ${server.info.version}`) : null)),
     server.trouble ? h("p.notice", { dataset: { kind: server.state === "stopped" ? "" : "bad" } }, server.trouble) : null,
     server.storeTrouble ? h("p.notice", { dataset: { kind: "warn" }, role: "status" }, `${known.has(server.name) ? "Calls, errors and version are from before the database became unavailable" : "Calls, errors and version are unknown at the moment"}: ${server.storeTrouble}`) : null,
     server.login?.state === "waiting" ? h("p.notice", "Waiting for the login in the other tab.") : null,
     server.login?.state === "failed" ? h("p.notice", { dataset: { kind: "bad" } }, server.login.message) : null,
+    problemNotices(problems.get(server.name)),
     hasFullAccess ? renderActions(server) : null,
     h(
       "div.figures",
@@ -188,6 +195,13 @@ function showDetail(server) {
       : null,
     hasFullAccess ? h("section.detail-section", h("h3", "Log"), log) : null,
   );
+}
+
+/** Return the problems of a server's tools and overrides, and links to the tools that look suspicious. */
+function problemNotices({ faults = [], flagged = [] } = {}) {
+  const notice = (...content) => h("p.notice", { dataset: { kind: "warn" } }, content);
+  const links = flagged.slice(0, MAX_LINKS).map((name) => [" ", h("a.mono", { href: `/catalog?tool=${encodeURIComponent(name)}` }, name)]);
+  return [faults.slice(0, MAX_LINKS).map((text) => notice(text)), flagged.length ? notice(`${plural(flagged.length, "tool")} with a suspicious definition:`, links) : null];
 }
 
 const figure = (label, value, note) => h("div", h("div.figure-label", label), h("div.figure-value", value), h("div.figure-note", note));
