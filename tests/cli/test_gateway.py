@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -108,9 +109,8 @@ def test_stdio_prints_only_mcp(tmp_path: Path) -> None:
     assert messages[0]["result"]["serverInfo"]["name"] == "toolcrib"
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
-@pytest.mark.parametrize("command", ["serve", "stdio", "doctor", "search", "demo", "eval", "enrich"])
-def test_commands_use_one_numpy_thread(command: str) -> None:
+def count_threads(command: str, **more: str) -> str:
+    """Return the number of threads after a command is imported and numpy has multiplied matrices."""
     script = (
         "import os, sys, click\n"
         "from toolcrib.cli.main import toolcrib\n"
@@ -120,8 +120,22 @@ def test_commands_use_one_numpy_thread(command: str) -> None:
         "one @ one\n"
         "print(len(os.listdir('/proc/self/task')))\n"
     )
-    result = subprocess.run([sys.executable, "-c", script, command], env=environment(), capture_output=True, text=True)
-    assert result.stdout == "1\n", result.stderr
+    result = subprocess.run(
+        [sys.executable, "-c", script, command], env=environment(**more), capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+@pytest.mark.parametrize("command", ["serve", "stdio", "doctor", "search", "demo", "eval", "enrich"])
+def test_commands_use_one_numpy_thread(command: str) -> None:
+    assert count_threads(command) == "1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_number_of_numpy_threads_can_be_set() -> None:
+    assert count_threads("search", OPENBLAS_NUM_THREADS="2") == str(min(2, os.cpu_count() or 1))
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["search", "refund", "--mode", "lexical"]])

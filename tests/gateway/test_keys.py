@@ -43,6 +43,15 @@ def test_created_key_is_accepted_until_it_is_revoked(hub: Hub) -> None:
         ring.revoke_key(first.key.id)
 
 
+def test_first_key_needs_full_access(hub: Hub) -> None:
+    ring = KeyRing(hub)
+    with pytest.raises(RequestFailed, match="the first key needs full access"):
+        ring.create_key("guest", "guest", "")
+    ring.create_key("admin", None, "")
+    with pytest.raises(RequestFailed, match="there is no access profile 'guest'"):
+        ring.create_key("guest", "guest", "")
+
+
 def test_last_key_of_a_gateway_on_the_network_cannot_be_revoked(hub: Hub) -> None:
     ring = KeyRing(hub)
     created = ring.create_key("only", None, "")

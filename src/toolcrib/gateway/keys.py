@@ -108,12 +108,10 @@ class KeyRing:
             raise RequestFailed(f"`name` must have 1 to {MAX_KEY_NAME_CHARS} printable characters", param="name")
         if any(key.name == name for key in self.get_keys()):
             raise RequestFailed(f"there is already a key with the name {name!r}; choose another", param="name")
+        if profile is not None and not self.get_keys():
+            raise RequestFailed("the first key needs full access, to manage the gateway; create that", param="profile")
         if profile is not None and profile not in self._hub.profiles:
             raise RequestFailed(f"there is no access profile {profile!r:.100}; create it first", param="profile")
-        if profile is not None and not self.get_keys():
-            raise RequestFailed(
-                "the first key needs full access, to manage the gateway; create it first", param="profile"
-            )
         secret = f"{_PREFIX}{secrets.token_urlsafe(32)}"
         hash = ApiKey.from_secret(secret).hash
         key = StoredKey(secrets.token_hex(8), hash, name, profile, time.time(), created_by, budget)
