@@ -191,6 +191,7 @@ def test_prometheus_metrics_count_calls_and_searches(gateway: GatewayProcess) ->
     assert before['toolcrib_servers{state="started"}'] == 2
     assert before["toolcrib_servers_unreachable"] == 1
     assert before['toolcrib_tools{server="office"}'] == 3
+    assert before["toolcrib_tools_quarantined"] == 0
     gateway.request("/mcp", ADMIN, request("tools/call", name="office___echo", arguments={"text": "x"}))
     gateway.request("/mcp", ADMIN, request("tools/call", name="office___fail", arguments={}))
     gateway.request("/mcp", ADMIN, request("tools/call", name="search_tools", arguments={"query": "x"}))
@@ -202,7 +203,7 @@ def test_prometheus_metrics_count_calls_and_searches(gateway: GatewayProcess) ->
     }.items():
         assert after[name] - before.get(name, 0) == more
     assert after['toolcrib_call_seconds_total{server="office"}'] > 0
-    assert after['toolcrib_http_requests_total{door="/mcp",status="200"}'] >= 3
+    assert after['toolcrib_http_requests_total{route="/mcp",status="200"}'] >= 3
 
 
 def test_saved_tokens_are_counted(gateway: GatewayProcess) -> None:

@@ -336,10 +336,10 @@ def test_requests_are_counted_and_logged_without_keys(caplog: pytest.LogCaptureF
         send_request(port, path="/v1/messages")
         send_request(port, path="/\x1b[31mnowhere".replace("\x1b", "%1b"))
     text = metrics.render()
-    assert 'toolcrib_http_requests_total{door="/mcp",status="200"} 1.0' in text
-    assert 'toolcrib_http_requests_total{door="/v1/messages",status="401"} 1.0' in text
-    assert 'toolcrib_http_requests_total{door="other",status="401"} 1.0' in text
-    assert 'toolcrib_http_seconds_count{door="/mcp"} 1.0' in text
+    assert 'toolcrib_http_requests_total{route="/mcp",status="200"} 1.0' in text
+    assert 'toolcrib_http_requests_total{route="/v1/messages",status="401"} 1.0' in text
+    assert 'toolcrib_http_requests_total{route="other",status="401"} 1.0' in text
+    assert 'toolcrib_http_seconds_count{route="/mcp"} 1.0' in text
     messages = [record.getMessage() for record in caplog.records if record.name == "toolcrib.access"]
     assert messages == ["POST /mcp/p/writer 200", "POST /v1/messages 401", "POST /\\x1b[31mnowhere 401"]
     assert RIGHT not in caplog.text

@@ -85,9 +85,9 @@ class SecurityMiddleware:
         self._body_idle_timeout_seconds = body_idle_timeout_seconds
         metrics = metrics or MetricsRegistry()
         self._requests = metrics.counter(
-            "toolcrib_http_requests_total", "Requests by route and status.", "door", "status"
+            "toolcrib_http_requests_total", "Requests by route and status.", "route", "status"
         )
-        self._seconds = metrics.histogram("toolcrib_http_seconds", "Duration of requests in seconds.", "door")
+        self._seconds = metrics.histogram("toolcrib_http_seconds", "Duration of requests in seconds.", "route")
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -232,8 +232,8 @@ class SecurityMiddleware:
     def _record(self, scope: Message, status: int, seconds: float) -> None:
         match = _ROUTE_PREFIX.match(scope["path"])
         route = match[0] if match else "other"
-        self._requests.add(door=route, status=str(status))
-        self._seconds.observe(seconds, door=route)
+        self._requests.add(route=route, status=str(status))
+        self._seconds.observe(seconds, route=route)
         principal = scope["state"].get("principal")
         _LOG.info(
             "%s %s %s",

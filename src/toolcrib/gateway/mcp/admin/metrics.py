@@ -26,7 +26,7 @@ class GatewayMetrics:
         self._servers = metrics.gauge("toolcrib_servers", "Servers by state.", "state")
         self._unreachable = metrics.gauge("toolcrib_servers_unreachable", "Unreachable servers.")
         self._tools = metrics.gauge("toolcrib_tools", "Available tools by server.", "server")
-        self._quarantined = metrics.gauge("toolcrib_tools_held", "Quarantined tools.")
+        self._quarantined = metrics.gauge("toolcrib_tools_quarantined", "Quarantined tools.")
         self._sessions = metrics.gauge("toolcrib_mcp_sessions", "Open MCP sessions.")
         self._all_tokens = metrics.gauge("toolcrib_tokens_of_all", "Estimated tokens of all definitions.")
         self._saved = metrics.gauge("toolcrib_tokens_saved", "Estimated tokens saved for clients.")
