@@ -29,7 +29,8 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 pytestmark = pytest.mark.anyio
 ROWS = [{"id": number, "name": f"row {number}"} for number in range(3000)]
 TABLE: dict[str, Any] = {"type": "object", "properties": {"rows": {"type": "array"}, "text": {"type": "string"}}}
-STRICT: dict[str, Any] = {**TABLE, "additionalProperties": False}
+CLOSED: dict[str, Any] = {**TABLE, "additionalProperties": False}
+STRICT: dict[str, Any] = {**TABLE, "maxProperties": 1}
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:
@@ -41,6 +42,7 @@ async def router() -> AsyncIterator[McpRouter]:
     config = build_config(
         plain_server("data", [tool("echo"), tool("big")]),
         plain_server("typed", [tool("echo", outputSchema=TABLE)]),
+        plain_server("closed", [tool("echo", outputSchema=CLOSED)]),
         plain_server("strict", [tool("echo", outputSchema=STRICT)]),
         plain_server("raw", [tool("echo")], given={"result_budget_tokens": 0}),
         profiles=[AccessProfile("few", servers=("data",)), AccessProfile("other", servers=("raw",))],
@@ -99,15 +101,25 @@ def test_parts_that_are_not_text_are_untouched_and_keep_their_place() -> None:
     assert replace_text_parts([image, text, link, text], "short") == [image, {"type": "text", "text": "short"}, link]
 
 
-async def test_output_schema_stays_valid_and_says_that_it_is_shortened(router: McpRouter) -> None:
+# Servers of the TypeScript SDK forbid further members in every output schema.
+@pytest.mark.parametrize("server", ["typed", "closed"])
+async def test_structured_content_has_the_preview_and_matches_the_listed_schema(router: McpRouter, server: str) -> None:
     async with connect_client(router) as client:
         # The SDK's client knows the schema from the list and validates the result against it.
-        await client.list_tools()
-        result = await client.call_tool("typed___echo", {"rows": ROWS})
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert f"{server}___echo" in names
+        result = await client.call_tool(f"{server}___echo", {"rows": ROWS})
         structured = result.structured_content
         assert structured["rows"][0] == ROWS[0]
         assert len(structured["rows"]) < 30
         assert structured["_toolcrib"]["handle"] == get_handle(result)
+        # Some hosts show the model only the structured content.
+        assert structured["_toolcrib"]["preview"] == part_text(result.content[0])
+        assert estimate_tokens(json.dumps(structured)) < 3500
+
+
+async def test_structured_content_is_whole_if_its_schema_allows_no_preview(router: McpRouter) -> None:
+    async with connect_client(router) as client:
         strict = await client.call_tool("strict___echo", {"rows": ROWS})
         assert strict.structured_content == {"rows": ROWS}
         assert get_handle(strict) in part_text(strict.content[0])

@@ -29,14 +29,13 @@ from toolcrib.gateway.mcp.results.preview import describe_size, render_preview
 from toolcrib.gateway.mcp.results.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadRequest, read_document
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import ITEM_KINDS, MAX_SIZE_META_KEY, text_result
-from toolcrib.hub.directory import DirectoryEntry, exceeds_size
+from toolcrib.hub.directory import RESULT_NOTE_KEY, DirectoryEntry, exceeds_size
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView
 from toolcrib.session.disclosure import parse_integer, parse_limit
 from toolcrib.storage.results import MAX_RESULT_TEXT_BYTES, StoredResult
 
 RESULT_META_KEY: Final = "toolcrib/result"
-NOTE_KEY: Final = "_toolcrib"
 _SIZE_AWARE_CLIENT: Final = "claude-code"
 _CHARS_PER_TOKEN: Final = 4
 _HANDLE_BYTES: Final = 9
@@ -122,7 +121,7 @@ class LargeResults:
         shortened["content"] = replace_text_parts(get_content(result), preview)
         structured = result.get("structuredContent")
         if has_schema and isinstance(structured, Mapping) and entry.tool.output_schema:
-            shortened["structuredContent"] = self._shorten_structured(structured, entry, handle)
+            shortened["structuredContent"] = self._shorten_structured(structured, entry, handle, preview)
         meta = result.get("_meta")
         about = {"handle": handle, "tokens": tokens, "expires": stored.expires}
         shortened["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), RESULT_META_KEY: about}
@@ -141,17 +140,18 @@ class LargeResults:
         return f"{heading} {usage}\n\n{render_preview(document, self._settings.preview_tokens)}"
 
     def _shorten_structured(
-        self, structured: Mapping[str, Any], entry: DirectoryEntry, handle: str
+        self, structured: Mapping[str, Any], entry: DirectoryEntry, handle: str, preview: str
     ) -> Mapping[str, Any]:
-        """Return a shortened structured content that matches the output schema, with a note that it is shortened.
+        """Return a shortened structured content that matches the listed output schema, with the preview.
 
-        If the schema allows neither, return it whole: data that looks complete must be complete.
+        If the schema does not allow that, return it whole: data that looks complete must be complete.
         """
-        schema = entry.tool.output_schema
-        note = {"shortened": True, "handle": handle, "note": prompts.SHORTENED_STRUCTURE}
+        schema = entry.wire_definition["outputSchema"]
+        # Some hosts show the model only the structured content.
+        note = {"shortened": True, "handle": handle, "note": prompts.SHORTENED_STRUCTURE, "preview": preview}
         candidate: Mapping[str, Any] = structured
         for items, chars in _SHORTENED_SIZES:
-            candidate = {**cut_value(structured, items, chars, 50, marks=False), NOTE_KEY: note}
+            candidate = {**cut_value(structured, items, chars, 50, marks=False), RESULT_NOTE_KEY: note}
             if estimate_text_tokens(encode_json(candidate)) <= 2 * self._settings.preview_tokens:
                 break
         try:
