@@ -49,6 +49,14 @@ def test_items_are_paged_and_each_page_names_the_next_offset() -> None:
     assert "beyond" in read(ITEMS, path="$.items[*].id", offset=60)
 
 
+def test_offset_of_an_object_counts_the_items_of_its_preview() -> None:
+    page = read(ITEMS, offset=55, limit=2)
+    assert page.startswith("56 to 57 of 60 items of $.items. Continue with offset=57.\n$.items[55]: ")
+    log = ResultDocument(json.dumps({"status": "ok", "log": LOG.text}))
+    assert read(log, offset=999).endswith("1000: line 1000 of the log, request 7000")
+    assert read(ResultDocument('{"status": "ok"}'), offset=5) == '$: {"status":"ok"}'
+
+
 def test_search_returns_whole_records_with_equal_values_first() -> None:
     page = read(ITEMS, search="17")
     assert page.startswith('1 to 1 of 1 matches of "17".') or "$.items[17]:" in page.splitlines()[1]

@@ -15,7 +15,7 @@ from jsonpath.function_extensions import ExpressionType, FilterFunction
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.errors import InvalidQuery
 from toolcrib.gateway.mcp.results.document import ResultDocument, encode_json, join_path, shorten_json
-from toolcrib.gateway.mcp.results.preview import cut_line
+from toolcrib.gateway.mcp.results.preview import cut_line, find_main_part
 from toolcrib.search.regex import Deadline, compile_pattern
 
 BUDGET_SECONDS: Final = 2.0
@@ -148,7 +148,10 @@ def read_document(document: ResultDocument, request: ReadRequest, max_tokens: in
         heading = "" if document.table is None else " | ".join(document.table.columns)
         return _render_entries(entries, request, max_tokens, what, heading)
     if document.is_json:
-        return _read_value("$", document.value, request, max_tokens)
+        # An object has no items to skip, so `offset` counts those that the preview shows.
+        is_list = isinstance(document.value, list)
+        part = find_main_part(document.value) if request.offset and not is_list else ("$", document.value)
+        return _read_value(*part, request, max_tokens)
     return _read_lines(document.text, request, max_tokens)
 
 
