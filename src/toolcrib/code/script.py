@@ -2,7 +2,8 @@
 
 A script that reaches calls which need an approval runs to its end with placeholders in place of their
 results. The user approves all these calls together, and the script runs again: finished calls are not
-repeated, their results are replayed. A placeholder in the arguments of a later call matches any value.
+repeated, their results are replayed. Only reads after the first of these calls are repeated, because they may
+depend on it. A placeholder in the arguments of a later call matches any value.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class ScriptRun:
     def start(self) -> None:
         """Prepare the next run."""
         self._positions.clear()
+        self.call_count = sum(map(len, self.results.values()))
         self.pending = []
 
     def approve_pending(self) -> None:
@@ -100,7 +102,8 @@ class ScriptRun:
             outcome = await self.host.call(call)
         except CallError as error:
             outcome = error
-        self.results.setdefault(call.key, []).append(outcome)
+        if not (self.pending and tool.read_only):
+            self.results.setdefault(call.key, []).append(outcome)
         return _take_outcome(outcome)
 
     def _check_count(self, count: int) -> None:

@@ -39,6 +39,7 @@ ECHO = {
     "annotations": {"readOnlyHint": True},
 }
 WRITE = {**ECHO, "name": "echo-write", "annotations": {"destructiveHint": False}}
+RECALL = {"name": "recall", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,7 @@ async def router() -> AsyncIterator[McpRouter]:
     config = build_config(
         plain_server("office", [ECHO, WRITE, "fail"]),
         plain_server("vault", [ECHO, WRITE]),
+        plain_server("notes", [RECALL, "remember"]),
         profiles=[AccessProfile("few", servers=("office",)), AccessProfile("careful", ask="write")],
         results=ResultsConfig(),
         mode="search",
@@ -228,6 +230,28 @@ async def test_one_approval_covers_all_writes_of_a_script(router: McpRouter, rev
             assert calls.call_count == before
     finally:
         PROFILE.set(None)
+
+
+READ_AFTER_WRITE = """
+before = await tools.notes.recall()
+for word in ("one", "two"):
+    await tools.notes.remember(text=word)
+    after = await tools.notes.recall()
+[before, after]
+"""
+
+
+async def test_reads_after_an_approved_write_see_it(router: McpRouter) -> None:
+    PROFILE.set("careful")
+    try:
+        user = ApprovingUser("accept")
+        async with connect_client(router, elicitation_callback=user) as client:
+            assert await run_code(client, READ_AFTER_WRITE) == ('[[],["one","two"]]', False)
+        assert len(user.messages) == 1
+    finally:
+        PROFILE.set(None)
+    # The first read is not repeated.
+    assert router.pool.servers["notes"].call_count == 7
 
 
 async def test_run_code_is_not_offered_unless_enabled() -> None:
