@@ -65,6 +65,15 @@ def test_search_returns_whole_records_with_equal_values_first() -> None:
     assert '0 matches of "nothing like this"' in read(ITEMS, search="nothing like this")
 
 
+def test_search_finds_the_keys_of_objects_but_not_the_numbers_of_items() -> None:
+    packages = ResultDocument(json.dumps({"packages": {f"lib-{number}": {"depth": [0, 0]} for number in range(90)}}))
+    assert read(packages, search="LIB-77").splitlines()[1:] == [
+        "$.packages['lib-77'].depth[0]: 0",
+        "$.packages['lib-77'].depth[1]: 0",
+    ]
+    assert read(packages, search="1]") == '0 matches of "1]".'
+
+
 def test_search_without_a_literal_match_ranks_by_words() -> None:
     assert "tool 42" in read(ITEMS, search="the 42nd: tool 42!").splitlines()[1]
     assert "line 500:" in read(LOG, search="request 3500 log").splitlines()[1]

@@ -32,6 +32,7 @@ MAX_LIMIT: Final = 1_000
 # A longer string is searched line by line.
 _LONG_TEXT_CHARS: Final = 500
 _WORD: Final = re.compile(r"\w+")
+_INDEX: Final = re.compile(r"\[\d+\]")
 _MIN_ENTRY_TOKENS: Final = 60
 
 Key = TypeVar("Key", bound=Hashable)
@@ -266,7 +267,7 @@ def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entr
     found = [leaf for leaf in leaves if wanted in leaf.folded and leaf.folded != wanted]
     records = _collect_records(iter([*equal, *found]))
     if not records:
-        records = _collect_records(leaf for leaf in leaves if wanted in leaf.key.casefold())
+        records = _collect_records(leaf for leaf in leaves if wanted in _INDEX.sub("", leaf.location).casefold())
     if records:
         return records
     # No record has the text literally.
@@ -279,7 +280,6 @@ def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entr
 class _Leaf:
     """A scalar of a JSON value, and the innermost record that contains it."""
 
-    key: str
     text: str
     folded: str
     location: str
@@ -288,24 +288,24 @@ class _Leaf:
 
 def _iter_leaves(value: Any, location: str) -> Iterator[_Leaf]:
     root = _Entry(location, value)
-    pending: list[tuple[str, str, Any, _Entry]] = [("", location, value, root)]
+    pending: list[tuple[str, Any, _Entry]] = [(location, value, root)]
     while pending:
-        key, path, item, record = pending.pop()
+        path, item, record = pending.pop()
         if isinstance(item, Mapping):
-            pending += reversed([(name, join_path(path, name), inner, record) for name, inner in item.items()])
+            pending += reversed([(join_path(path, name), inner, record) for name, inner in item.items()])
         elif isinstance(item, list):
             for number in range(len(item) - 1, -1, -1):
                 inner, place = item[number], f"{path}[{number}]"
                 owner = _Entry(place, inner) if isinstance(inner, Mapping | list) else record
-                pending.append((key, place, inner, owner))
+                pending.append((place, inner, owner))
         elif isinstance(item, str) and len(item) > _LONG_TEXT_CHARS:
             for number, line in enumerate(item.splitlines(), 1):
-                yield _Leaf(key, line, line.casefold(), path, _Entry(f"{path} line {number}", line))
+                yield _Leaf(line, line.casefold(), path, _Entry(f"{path} line {number}", line))
         else:
             text = item if isinstance(item, str) else encode_json(item)
             # A value outside of any array is shown alone, not with the whole document.
             owner = _Entry(path, item) if record is root else record
-            yield _Leaf(key, text, text.casefold(), path, owner)
+            yield _Leaf(text, text.casefold(), path, owner)
 
 
 def _collect_records(leaves: Iterator[_Leaf]) -> list[_Entry]:
