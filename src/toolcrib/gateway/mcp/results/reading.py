@@ -143,8 +143,9 @@ def read_document(document: ResultDocument, request: ReadRequest, max_tokens: in
             raise InvalidQuery("`path` needs a JSON result; this one is text: use `search`, `regex` or `offset`")
         return _read_path(document, request, max_tokens)
     if request.search or request.regex:
-        entries = list(_search_entries(document.value if document.is_json else None, document, request))
-        what = f"matches of {_quote_search(request)}" if document.is_json else f"lines for {_quote_search(request)}"
+        is_json, found = document.is_json, _quote_search(request)
+        entries = _search_value(document.value if is_json else document.text, "$" if is_json else "", request)
+        what = f"matches of {found}" if is_json else f"lines for {found}"
         # With the header of a table, the cells of a row have names.
         heading = "" if document.table is None else " | ".join(document.table.columns)
         return _render_entries(entries, request, max_tokens, what, heading)
@@ -244,13 +245,6 @@ def _render_entries(entries: list[_Entry], request: ReadRequest, max_tokens: int
 
 def _quote_search(request: ReadRequest) -> str:
     return encode_json(request.search or request.regex)
-
-
-def _search_entries(value: Any, document: ResultDocument, request: ReadRequest) -> Iterator[_Entry]:
-    if document.is_json:
-        yield from _search_value(value, "$", request)
-    else:
-        yield from _search_text(document.text, "", request)
 
 
 def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entry]:
