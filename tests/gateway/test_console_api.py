@@ -273,14 +273,14 @@ def test_keys_are_created_used_and_revoked_at_run_time(gateway: GatewayProcess) 
     assert send(gateway, "DELETE", f"/api/keys/{created['id']}").json == {"revoked": "laptop"}
     assert gateway.request("/api/servers", secret).status == 401
     assert send(gateway, "DELETE", f"/api/keys/{created['id']}").status == 404
-    own = send(gateway, "POST", "/api/keys", {"name": "own"}).json
-    assert send(gateway, "DELETE", f"/api/keys/{own['id']}", key=own["key"]).json == {"revoked": "own"}
-    assert send(gateway, "GET", "/api/stats", key=own["key"]).status == 401
     rows = get(gateway, "/api/activity?action=key&limit=2")["rows"]
     assert [(row["details"]["change"], row["details"]["name"], row["key"]) for row in rows] == [
         ("revoked", "laptop", "admin"),
         ("created", "laptop", "admin"),
     ]
+    own = send(gateway, "POST", "/api/keys", {"name": "own"}).json
+    assert send(gateway, "DELETE", f"/api/keys/{own['id']}", key=own["key"]).json == {"revoked": "own"}
+    assert send(gateway, "GET", "/api/stats", key=own["key"]).status == 401
 
 
 def test_profiles_are_created_and_deleted_at_run_time(gateway: GatewayProcess) -> None:
