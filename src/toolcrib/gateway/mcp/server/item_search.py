@@ -224,7 +224,12 @@ def _search_index(index: _ItemIndex, query: str, kinds: Sequence[str], limit: in
 
 def _build_engine(items: Sequence[FoundItem]) -> SearchEngine:
     tools = [
-        Tool(item.name, title=item.title[:_MAX_TEXT_CHARS], description=item.description[:_MAX_TEXT_CHARS])
+        Tool(
+            item.name,
+            title=item.title[:_MAX_TEXT_CHARS],
+            description=item.description[:_MAX_TEXT_CHARS],
+            input_schema={"properties": {name.rstrip("?")[:_SUMMARY_CHARS]: {} for name in item.arguments}},
+        )
         for item in items
     ]
     return SearchEngine(Catalog(tools), {"lexical": LexicalRanker()})
