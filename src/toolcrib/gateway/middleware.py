@@ -253,20 +253,21 @@ class _ResponseSender:
         self.status = 0
         self.is_allowed: Callable[[], bool] = lambda: True
         self.is_exempt = False
-        self._is_cut_off = False
+        self._has_ended = False
         self._is_stream = False
 
     async def send(self, message: Message) -> None:
-        if self._is_cut_off:
+        # The SDK sends a second response to a notification that arrives while its session ends.
+        if self._has_ended:
             return
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *self.headers]}
         elif not self._is_exempt(message) and not self.is_allowed():
             # The key was removed while the response was streamed.
-            self._is_cut_off = True
             message = {"type": "http.response.body", "body": b""}
         self._is_stream = self._is_stream or bool(message.get("more_body"))
+        self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
 
     def _is_exempt(self, message: Message) -> bool:
