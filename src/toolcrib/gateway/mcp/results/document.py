@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import repair_surrogates
 from toolcrib.core.token_count import estimate_tokens
+from toolcrib.hub.directory import exceeds_size
 
 # The tokens of a larger text are estimated from samples.
 MAX_COUNTED_CHARS: Final = 2_400
@@ -214,7 +215,7 @@ def _split_row(line: str, delimiter: str) -> list[str]:
 
 def shorten_json(value: object, max_tokens: int) -> str:
     """Return a value as JSON with long arrays, strings and objects cut; `…` marks what was cut."""
-    text = encode_json(value) if _is_small(value, max_tokens * 16) else ""
+    text = "" if exceeds_size(value, max_tokens * 16) else encode_json(value)
     if text and estimate_tokens(text) <= max_tokens:
         return text
     for (items, chars), depth in zip(_ATTEMPTS, _MAX_DEPTHS, strict=True):
@@ -249,19 +250,3 @@ def cut_value(value: object, max_items: int, max_chars: int, max_depth: int, *, 
         }
         return {**members, "…": f"{len(value) - limit:,} more"} if len(value) > limit else members
     return value
-
-
-def _is_small(value: object, max_chars: int) -> bool:
-    remaining = max_chars
-    pending = [value]
-    while pending and remaining >= 0:
-        item = pending.pop()
-        if isinstance(item, str):
-            remaining -= len(item)
-        elif isinstance(item, Mapping):
-            remaining -= sum(map(len, item))
-            pending.extend(item.values())
-        elif isinstance(item, list):
-            pending.extend(item)
-        remaining -= 2
-    return remaining >= 0

@@ -165,8 +165,7 @@ class LargeResults:
             stored = self._hub.store.get_result(handle, owner, time.time())
         except InvalidStore as error:
             return text_result(str(error), is_error=True)
-        is_result = stored is not None and handle.startswith(HANDLE_PREFIX)
-        if stored is None or not is_result or not _may_read(stored.tool, view):
+        if stored is None or not handle.startswith(HANDLE_PREFIX) or not _may_read(stored.tool, view):
             return text_result(prompts.UNKNOWN_HANDLE.format(handle=handle[:80]), is_error=True)
         self._hub.add_counts(result_reads=1)
         try:

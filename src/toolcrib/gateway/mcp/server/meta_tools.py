@@ -293,8 +293,7 @@ def render_notes(
         tools, names = format_tool_count(len(tool_names)), join_names(tool_names, MAX_NAMED_TOOLS)
         template = wording.get(prompts.TOOLS_QUARANTINED, prompts.TOOLS_QUARANTINED)
         notes.append(template.format(count=tools, server=server, names=names))
-    for server, reason in unusable.items():
-        notes.append(prompts.TOOLS_UNUSABLE.format(server=server, reason=reason))
+    notes += [prompts.TOOLS_UNUSABLE.format(server=server, reason=reason) for server, reason in unusable.items()]
     # First, because they protect the user, and the number of notes is limited.
     return [*render_warnings(entries, wording), *notes][:MAX_NOTES]
 
@@ -326,10 +325,8 @@ def render_unlisted_servers(unlisted: Mapping[str, str], wording: Mapping[str, s
         servers = join_names(starting)
         template = wording.get(prompts.SERVERS_STARTING, prompts.SERVERS_STARTING)
         notes.append(template.format(count=count, servers=servers))
-    for name, reason in unlisted.items():
-        if reason:
-            notes.append(prompts.TOOLS_UNKNOWN.format(server=name, reason=reason))
-    return notes
+    unknown = [prompts.TOOLS_UNKNOWN.format(server=name, reason=reason) for name, reason in unlisted.items() if reason]
+    return [*notes, *unknown]
 
 
 def join_names(names: Sequence[str], max_names: int = MAX_NAMED_SERVERS) -> str:
@@ -357,8 +354,7 @@ def _render_tool(found: FoundTool, detail: Detail) -> tuple[str, dict[str, Any]]
         if found.stub:
             # The signature does not show the name for other calls.
             signature = f"{name}: {signature}"
-        line = f"- {score:.2f} {signature}"
-        line = f"{line} [{found.call}]" if found.call else line
+        line = f"- {score:.2f} {signature}" + (f" [{found.call}]" if found.call else "")
         structured |= {"signature": signature, "description": summary}
         return f"{line}: {summary}" if summary else line, structured
     definition = entry.wire_definition
