@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -214,11 +214,7 @@ def _search_index(index: _ItemIndex, query: str, kinds: Sequence[str], limit: in
     if not allowed:
         return _NO_MATCHES
     result = index.engine.search(query, limit=limit, allowed=allowed)
-    found = (index.items[hit.tool.id] for hit in result)
-    scored = tuple(
-        FoundItem(item.name, item.kind, item.title, item.description, item.arguments, hit.score)
-        for item, hit in zip(found, result, strict=True)
-    )
+    scored = tuple(replace(index.items[hit.tool.id], score=hit.score) for hit in result)
     return ItemMatches(scored, result.confident)
 
 

@@ -105,21 +105,13 @@ def build_dynamic_search_tool(view: AccessView, hidden: int) -> dict[str, Any]:
 
 def build_call_tools(config: GatewayConfig) -> list[dict[str, Any]]:
     """Return `describe_tool` and the tools that call others."""
+    description = prompts.DESCRIBE_NAMES.format(search=prompts.SEARCH_NAME)
+    names = {"type": "array", "items": _STRING, "description": description}
     return [
         {
             "name": prompts.DESCRIBE_NAME,
             "description": prompts.DESCRIBE_DESCRIPTION,
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "names": {
-                        "type": "array",
-                        "items": _STRING,
-                        "description": prompts.DESCRIBE_NAMES.format(search=prompts.SEARCH_NAME),
-                    }
-                },
-                "required": ["names"],
-            },
+            "inputSchema": {"type": "object", "properties": {"names": names}, "required": ["names"]},
             "annotations": _SEARCH_ANNOTATIONS,
         },
         *(_build_call_tool(config, name, description, hints) for name, description, hints in _list_call_tools(config)),
@@ -181,15 +173,12 @@ def build_code_tools(config: GatewayConfig) -> list[dict[str, Any]]:
     """Return `run_code`, if code mode is enabled."""
     if not config.code_mode.enabled:
         return []
+    code = {**_STRING, "description": prompts.CODE_PARAMETER}
     return [
         {
             "name": prompts.CODE_NAME,
             "description": prompts.CODE_DESCRIPTION.format(search=prompts.SEARCH_NAME),
-            "inputSchema": {
-                "type": "object",
-                "properties": {"code": {**_STRING, "description": prompts.CODE_PARAMETER}},
-                "required": ["code"],
-            },
+            "inputSchema": {"type": "object", "properties": {"code": code}, "required": ["code"]},
             "annotations": _CALL_ANNOTATIONS,
             **_declare_result_size(config.results.budget_tokens),
         }
