@@ -163,3 +163,12 @@ def test_json_after_a_heading_is_read_as_json() -> None:
     assert read(document, path="$.text") == "$.text: Found 50 rows:"
     for text in ("a [1]\nb", f"{json.dumps(rows)} rows", "Found\n{not json}"):
         assert not ResultDocument(text).is_json
+
+
+def test_json_lines_are_read_as_an_array() -> None:
+    events = [{"level": "ERROR" if number % 50 == 0 else "INFO", "message": "a,\u2028b"} for number in range(200)]
+    lines = "\n".join(json.dumps(event, ensure_ascii=False) for event in events)
+    document = ResultDocument(f"{lines}\n\n")
+    assert document.value == events
+    assert read(document, path="$[?@.level == 'ERROR'].message").startswith("1 to 4 of 4 matches")
+    assert not ResultDocument(f"{lines}\nthe end").is_json

@@ -8,6 +8,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -56,10 +57,13 @@ class ResultDocument:
             heading = _HEADING.match(self.text)
             is_json, value = ResultDocument(self.text[heading.end() :])._parsed if heading else (False, None)
             return is_json, {"text": heading[0].strip(), "value": value} if heading and is_json else None
-        try:
-            return True, json.loads(repair_surrogates(self.text))
-        except (ValueError, RecursionError):
-            return _parse_literal(self.text)
+        text = repair_surrogates(self.text)
+        # One document, or one in each line (JSON Lines).
+        lines = filter(str.strip, text.split("\n"))
+        for candidate in (text, f"[{','.join(lines)}]"):
+            with suppress(ValueError, RecursionError):
+                return True, json.loads(candidate)
+        return _parse_literal(self.text)
 
     @property
     def is_json(self) -> bool:
