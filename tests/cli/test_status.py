@@ -23,7 +23,7 @@ SERVER = {
     "waiting": ["read"],
     "changed": ["write"],
     "flagged": [],
-    "faults": [],
+    "faults": ["the override of files___x matches no tool", "tool 2 is not an object"],
     "altered": [],
 }
 STATS: dict[str, Any] = {
@@ -144,6 +144,7 @@ def test_counts_and_savings_are_printed() -> None:
     with run_peer(json_reply(COMPLETE)) as peer:
         result = run("--url", peer.address, code=0)
     assert "! 1 tool quarantined; see toolcrib approve" in result.stdout
+    assert "! 2 problems of tools or overrides; see toolcrib doctor" in result.stdout
     assert "MCP clients: 1 tool list, 1 search, no tokens saved." in result.stdout
     more = {**COMPLETE, "counts": {"listings": 2, "tokens_saved": 2000, "model_requests": 1}}
     with run_peer(json_reply(more)) as peer:
