@@ -92,9 +92,13 @@ class ScriptRun:
         replayed = self.results.get(call.key, [])
         if position < len(replayed):
             return _take_outcome(replayed[position])
-        if self.host.needs_approval(tool) and not self._use_approval(call):
+        # A write after one that waits may depend on it.
+        is_collected = self.host.needs_approval(tool) or (self.pending and not tool.read_only)
+        if is_collected and not self._use_approval(call):
             self.pending.append(call)
             self._check_count(len(self.pending))
+            return self._build_placeholder(tool.output_schema)
+        if self.pending and self._has_placeholder(call):
             return self._build_placeholder(tool.output_schema)
         self.call_count += 1
         self._check_count(self.call_count)
@@ -109,6 +113,10 @@ class ScriptRun:
     def _check_count(self, count: int) -> None:
         if count > self.max_calls:
             raise CallRefused(f"a script may make at most {self.max_calls} calls; do less in one script")
+
+    def _has_placeholder(self, call: ScriptCall) -> bool:
+        arguments = json.dumps(call.arguments, ensure_ascii=False, default=str)
+        return any(str(placeholder) in arguments for placeholder in self._placeholders)
 
     def _use_approval(self, call: ScriptCall) -> bool:
         for number, approved in enumerate(self.approved):

@@ -21,6 +21,7 @@ from tests.gateway.mcp.harness import (
     plain_server,
 )
 from toolcrib.config.settings import AccessProfile, CodeModeConfig, ResultsConfig, SafetyConfig
+from toolcrib.core import prompts
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.hub import build_manifest
 
@@ -48,7 +49,12 @@ async def router() -> AsyncIterator[McpRouter]:
         plain_server("office", [ECHO, WRITE, "fail"]),
         plain_server("vault", [ECHO, WRITE]),
         plain_server("notes", [RECALL, "remember"]),
-        profiles=[AccessProfile("few", servers=("office",)), AccessProfile("careful", ask="write")],
+        plain_server("shed", [{**ECHO, "annotations": {}}, WRITE]),
+        profiles=[
+            AccessProfile("few", servers=("office",)),
+            AccessProfile("careful", ask="write"),
+            AccessProfile("bold", ask="destructive"),
+        ],
         results=ResultsConfig(),
         mode="search",
     )
@@ -252,6 +258,33 @@ async def test_reads_after_an_approved_write_see_it(router: McpRouter) -> None:
         PROFILE.set(None)
     # The first read is not repeated.
     assert router.pool.servers["notes"].call_count == 7
+
+
+AFTER_DESTRUCTION = """
+removed = await tools.shed.echo(text="gone")
+written = await tools.shed.echo_write(text=f"{removed['text']} for ever")
+(await tools.office.echo(text=written["text"]))["text"]
+"""
+
+
+@REVISIONS
+async def test_calls_that_depend_on_an_approval_wait_for_it(router: McpRouter, revision: str) -> None:
+    PROFILE.set("bold")
+    try:
+        for action, outcome, calls in (
+            ("accept", ("gone for ever", False), [2, 1]),
+            ("decline", (prompts.APPROVAL_DECLINED, True), [0, 0]),
+        ):
+            user = ApprovingUser(action)
+            servers = [router.pool.servers[name] for name in ("shed", "office")]
+            before = [server.call_count for server in servers]
+            async with connect_client(router, revision, elicitation_callback=user) as client:
+                assert await run_code(client, AFTER_DESTRUCTION) == outcome
+            assert [server.call_count - count for server, count in zip(servers, before, strict=True)] == calls
+            # The write needs no approval by itself, but it depends on a call that does.
+            assert "make 2 calls" in user.messages[0]
+    finally:
+        PROFILE.set(None)
 
 
 async def test_run_code_is_not_offered_unless_enabled() -> None:
