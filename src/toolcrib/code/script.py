@@ -98,10 +98,10 @@ class ScriptRun:
             self.pending.append(call)
             self._check_count(len(self.pending))
             return self._build_placeholder(tool.output_schema)
-        if self.pending and self._has_placeholder(call):
-            return self._build_placeholder(tool.output_schema)
         self.call_count += 1
         self._check_count(self.call_count)
+        if self.pending and self._has_placeholder(call):
+            return self._build_placeholder(tool.output_schema)
         try:
             outcome = await self.host.call(call)
         except CallError as error:
@@ -139,8 +139,7 @@ class ScriptRun:
 
     def _build_placeholder(self, schema: Mapping[str, Any]) -> Any:
         """Return a value that matches an output schema, with a unique value in each place."""
-        value = self._fill(schema, 0) if schema else {}
-        return unwrap_result(value)
+        return unwrap_result(self._fill(schema, 0) if schema else {})
 
     def _fill(self, schema: Any, depth: int) -> Any:
         if isinstance(schema, Mapping) and isinstance(schema.get("anyOf"), list) and schema["anyOf"]:

@@ -260,6 +260,25 @@ async def test_reads_after_an_approved_write_see_it(router: McpRouter) -> None:
     assert router.pool.servers["notes"].call_count == 7
 
 
+POLLING = """
+job = await tools.shed.echo(text="done")
+while (await tools.office.echo(text=job["text"]))["text"] != "done":
+    pass
+"finished"
+"""
+
+
+async def test_polling_for_the_result_of_a_call_that_waits_ends_at_the_limit_of_calls(router: McpRouter) -> None:
+    PROFILE.set("bold")
+    try:
+        user = ApprovingUser("accept")
+        async with connect_client(router, elicitation_callback=user) as client:
+            assert await run_code(client, POLLING) == ("finished", False)
+        assert len(user.messages) == 1
+    finally:
+        PROFILE.set(None)
+
+
 AFTER_DESTRUCTION = """
 removed = await tools.shed.echo(text="gone")
 written = await tools.shed.echo_write(text=f"{removed['text']} for ever")

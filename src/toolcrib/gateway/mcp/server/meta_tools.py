@@ -91,14 +91,11 @@ def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: b
 def build_dynamic_search_tool(view: AccessView, hidden: int) -> dict[str, Any]:
     """Return MCProxy's search tool for dynamic mode; its description counts the hidden tools."""
     servers = prompts.SERVER_LIST.format(servers=render_server_counts(view.entries.values()))
+    query = {**_STRING, "description": mcproxy.QUERY_DESCRIPTION}
     return {
         "name": mcproxy.SEARCH_TOOL_NAME,
         "description": f"{mcproxy.SEARCH_DESCRIPTION.format(hidden=hidden)} {servers}",
-        "inputSchema": {
-            "type": "object",
-            "properties": {"query": {**_STRING, "description": mcproxy.QUERY_DESCRIPTION}},
-            "required": ["query"],
-        },
+        "inputSchema": {"type": "object", "properties": {"query": query}, "required": ["query"]},
         "annotations": _SEARCH_ANNOTATIONS,
     }
 

@@ -84,7 +84,8 @@ class ServerInstances:
     def _make_room(self, shared: UpstreamServer, instances: OrderedDict[object, ServerInstance]) -> None:
         if len(instances) < shared.config.max_instances:
             return
-        unused = next((key for key, one in instances.items() if not one.upstream.is_busy), None)
+        used = (one.upstream.in_flight or one.upstream.waiting_calls for one in instances.values())
+        unused = next((key for key, is_used in zip(instances, used, strict=True) if not is_used), None)
         if unused is None:
             raise ServerUnavailable(
                 f"{shared.name} already has {len(instances)} instances in use; try again later, or raise `maxInstances`"

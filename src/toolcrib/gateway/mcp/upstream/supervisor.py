@@ -137,7 +137,7 @@ class UpstreamServer:
         # Whether it waits before the next attempt to start.
         self._is_paused = False
         # The number of calls that wait for the connection.
-        self._waiting = 0
+        self.waiting_calls = 0
         self._health = HealthMonitor()
         self._start_requested = anyio.Event()
         self._relist_requested = anyio.Event()
@@ -154,11 +154,6 @@ class UpstreamServer:
         if self.connection is not None:
             return "in use" if self.in_flight else "started"
         return "known" if self.is_listed else "configured"
-
-    @property
-    def is_busy(self) -> bool:
-        """Whether calls are in flight or wait for the connection."""
-        return bool(self.in_flight or self._waiting)
 
     @property
     def public_error(self) -> str:
@@ -273,13 +268,13 @@ class UpstreamServer:
         limit = HASTENED_START_SECONDS if self._is_paused or is_lost else math.inf
         if self.connection is None:
             self._start_requested.set()
-        self._waiting += 1
+        self.waiting_calls += 1
         try:
             with anyio.move_on_after(min(self.config.connect_seconds, limit)):
                 while self.connection is None and self.failures <= allowed:
                     await self._attempt_finished.wait()
         finally:
-            self._waiting -= 1
+            self.waiting_calls -= 1
         if self.connection is None:
             raise ServerUnavailable(f"{self.name} is not reachable: {self.public_error or 'it is still starting'}")
         return self.connection
