@@ -120,7 +120,10 @@ class LargeResults:
         shortened = {key: value for key, value in result.items() if key != "structuredContent"}
         shortened["content"] = replace_text_parts(get_content(result), preview)
         structured = result.get("structuredContent")
-        if has_schema and isinstance(structured, Mapping) and entry.tool.output_schema:
+        if has_schema and entry.is_app and structured is not None:
+            # The client passes it to the user interface of the tool.
+            shortened["structuredContent"] = structured
+        elif has_schema and isinstance(structured, Mapping) and entry.tool.output_schema:
             shortened["structuredContent"] = self._shorten_structured(structured, entry, handle, preview)
         meta = result.get("_meta")
         about = {"handle": handle, "tokens": tokens, "expires": stored.expires}
