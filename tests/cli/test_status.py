@@ -76,9 +76,8 @@ def run_peer(reply: bytes | None) -> Iterator[Peer]:
             thread.join()
 
 
-def json_reply(document: object) -> bytes:
-    body = json.dumps(document).encode()
-    return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + body
+def json_reply(document: object, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.0 {status}\r\nContent-Type: application/json\r\n\r\n{json.dumps(document)}".encode()
 
 
 def run(*arguments: str, code: int, **variables: str) -> Result:
@@ -159,3 +158,10 @@ def test_key_is_sent_as_utf_8_and_validated() -> None:
     assert all("Authorization: Bearer k€y\r\n" in request for request in peer.requests)
     result = run("--url", "nonsense", "--key", "two\nlines", code=1)
     assert "check --key" in result.stderr
+
+
+def test_reason_of_a_refusal_is_printed() -> None:
+    refusal = {"type": "error", "error": {"type": "forbidden", "message": "this gateway does not serve the host"}}
+    with run_peer(json_reply(refusal, "403 Forbidden")) as peer:
+        result = run("--url", peer.address, code=1)
+    assert result.stderr == "Error: this gateway does not serve the host\n"
