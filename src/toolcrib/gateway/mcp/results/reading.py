@@ -347,8 +347,7 @@ def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_En
     wanted = request.search.casefold()
     _check_length(wanted)
     folded = [line.casefold() for line in lines]
-    literal = [number for number, line in enumerate(folded) if wanted in line]
-    if literal:
+    if literal := [number for number, line in enumerate(folded) if wanted in line]:
         yield from with_context(literal[:MAX_MATCHES])
         return
     yield from map(entry, _rank_by_words(enumerate(folded), wanted))
