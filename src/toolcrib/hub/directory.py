@@ -145,10 +145,9 @@ def render_definition(definition: Mapping[str, Any], name: str) -> dict[str, Any
         schema = {**schema, "type": "object"}
     rendered = {**definition, "name": name, "inputSchema": schema}
     output = definition.get("outputSchema")
-    if isinstance(output, Mapping) and output.get("additionalProperties") is False:
-        properties = output.get("properties")
-        if isinstance(properties, Mapping):
-            rendered["outputSchema"] = {**output, "properties": {**properties, RESULT_NOTE_KEY: {"type": "object"}}}
+    properties = output.get("properties", {}) if isinstance(output, Mapping) else None
+    if isinstance(properties, Mapping) and output.get("additionalProperties") is False:
+        rendered["outputSchema"] = {**output, "properties": {**properties, RESULT_NOTE_KEY: {"type": "object"}}}
     return rendered
 
 

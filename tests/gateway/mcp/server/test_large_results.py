@@ -44,6 +44,7 @@ async def router() -> AsyncIterator[McpRouter]:
         plain_server("typed", [tool("echo", outputSchema=TABLE)]),
         plain_server("closed", [tool("echo", outputSchema=CLOSED)]),
         plain_server("strict", [tool("echo", outputSchema=STRICT)]),
+        plain_server("odd", [tool("echo", outputSchema={**CLOSED, "properties": ["rows"]})]),
         plain_server("app", [tool("echo", _meta={"ui": {"resourceUri": "ui://table"}})]),
         plain_server("raw", [tool("echo")], given={"result_budget_tokens": 0}),
         profiles=[AccessProfile("few", servers=("data",)), AccessProfile("other", servers=("raw",))],
@@ -126,6 +127,12 @@ async def test_structured_content_is_whole_if_its_schema_allows_no_preview(route
         assert get_handle(strict) in part_text(strict.content[0])
         called = await client.call_tool("call_tool", {"name": "strict___echo", "arguments": {"rows": ROWS}})
         assert called.structured_content is None
+
+
+async def test_tool_with_a_broken_output_schema_can_be_called(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        result = await client.call_tool("odd___echo", {"rows": ROWS})
+        assert get_handle(result) in part_text(result.content[0])
 
 
 async def test_user_interface_of_a_tool_gets_the_whole_structured_content(router: McpRouter) -> None:
