@@ -129,6 +129,20 @@ async def test_structured_content_is_whole_if_its_schema_allows_no_preview(route
         assert called.structured_content is None
 
 
+async def test_structured_content_is_shortened_further_until_it_fits(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        await client.list_tools()
+        notes = [{"note": "word " * 150} for _ in range(300)]
+        result = await client.call_tool("closed___echo", {"rows": notes})
+        assert len(result.structured_content["rows"]) < 20
+        assert estimate_tokens(json.dumps(result.structured_content)) < 3500
+        # Members are never removed, because they may be required.
+        members = {f"member {number}": number for number in range(5_000)}
+        result = await client.call_tool("typed___echo", members)
+        assert members.items() < result.structured_content.items()
+        assert result.structured_content["_toolcrib"]["handle"] == get_handle(result)
+
+
 async def test_tool_with_a_broken_output_schema_can_be_called(router: McpRouter) -> None:
     async with connect_client(router) as client:
         result = await client.call_tool("odd___echo", {"rows": ROWS})
