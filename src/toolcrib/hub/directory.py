@@ -144,7 +144,7 @@ def render_definition(definition: Mapping[str, Any], name: str) -> dict[str, Any
     if schema.get("type") != "object":
         schema = {**schema, "type": "object"}
     rendered = {**definition, "name": name, "inputSchema": schema}
-    output = definition.get("outputSchema")
+    output: Any = definition.get("outputSchema")
     properties = output.get("properties", {}) if isinstance(output, Mapping) else None
     if isinstance(properties, Mapping) and output.get("additionalProperties") is False:
         rendered["outputSchema"] = {**output, "properties": {**properties, RESULT_NOTE_KEY: {"type": "object"}}}
