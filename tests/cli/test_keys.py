@@ -27,6 +27,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess
     with ScriptedModel(lambda request: Turn("Hello")) as model:
         config = {
             "mcpServers": {},
+            "profiles": {"few": {"servers": []}},
             "models": {"local": {"api": "openai", "url": model.url}},
             "auth": {"keys": [{"key": ADMIN, "name": "admin"}, {"key": SMALL, "requestsPerDay": 1}]},
         }
@@ -84,5 +85,7 @@ def test_mistakes_end_in_one_line_with_the_cure(gateway: GatewayProcess) -> None
     assert "is in toolcrib.json; change it there" in run(gateway, "budget", "admin").output
     assert "no access profile 'none'" in run(gateway, "create", "x", "--profile", "none").output
     assert "pass its key with --key" in run(gateway, "list", key="wrong").output
+    few = run(gateway, "create", "few", "--profile", "few").stdout.strip()
+    assert run(gateway, "list", key=few).stderr.endswith("a key with full access; yours has an access profile\n")
     refused = gateway.request("/api/keys", ADMIN, {"name": "x", "tokensPerDay": "many"})
     assert refused.status == 400 and "`tokensPerDay` must be a number from 0" in refused.json["error"]

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import logging
 import socket
 import sys
 
+import anyio
 import pytest
 
+from toolcrib.cli.gateway.launch import configure_logging
 from toolcrib.cli.gateway.serve import UNACKNOWLEDGED_SECONDS, bind_socket, print_client_setup
 from toolcrib.config.settings import ApiKey, AuthConfig, GatewayConfig, HttpConfig, LlmGatewayConfig, LlmUpstreamConfig
 from toolcrib.errors import InvalidConfig
@@ -48,3 +51,20 @@ def test_client_setup_has_the_url_of_each_api(capsys: pytest.CaptureFixture[str]
     other = LlmUpstreamConfig("other", "openai", "http://127.0.0.1:2")
     print_client_setup(GatewayConfig(llm_gateway=LlmGatewayConfig((local, other))), 8787)
     assert "OPENAI_BASE_URL=http://127.0.0.1:8787/v1\n" in capsys.readouterr().out
+
+
+def test_errors_of_ended_sessions_are_not_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    root, logger = logging.getLogger(), logging.getLogger("mcp.server.streamable_http")
+    handlers = list(root.handlers)
+    loggers = [root, *map(logging.getLogger, [*root.manager.loggerDict])]
+    levels = [one.level for one in loggers]
+    configure_logging()
+    try:
+        logger.error("it came late", exc_info=anyio.ClosedResourceError())
+        logger.error("it is broken", exc_info=ValueError("odd"))
+    finally:
+        root.handlers[:] = handlers
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+    output = capsys.readouterr().err
+    assert "it is broken" in output and "it came late" not in output

@@ -23,7 +23,7 @@ SERVER = {
     "waiting": ["read"],
     "changed": ["write"],
     "flagged": [],
-    "faults": [],
+    "faults": ["the override of files___x matches no tool", "tool 2 is not an object"],
     "altered": [],
 }
 STATS: dict[str, Any] = {
@@ -76,9 +76,8 @@ def run_peer(reply: bytes | None) -> Iterator[Peer]:
             thread.join()
 
 
-def json_reply(document: object) -> bytes:
-    body = json.dumps(document).encode()
-    return b"HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n" + body
+def json_reply(document: object, status: str = "200 OK") -> bytes:
+    return f"HTTP/1.0 {status}\r\nContent-Type: application/json\r\n\r\n{json.dumps(document)}".encode()
 
 
 def run(*arguments: str, code: int, **variables: str) -> Result:
@@ -144,6 +143,7 @@ def test_counts_and_savings_are_printed() -> None:
     with run_peer(json_reply(COMPLETE)) as peer:
         result = run("--url", peer.address, code=0)
     assert "! 1 tool quarantined; see toolcrib approve" in result.stdout
+    assert "! 2 problems of tools or overrides; see toolcrib doctor" in result.stdout
     assert "MCP clients: 1 tool list, 1 search, no tokens saved." in result.stdout
     more = {**COMPLETE, "counts": {"listings": 2, "tokens_saved": 2000, "model_requests": 1}}
     with run_peer(json_reply(more)) as peer:
@@ -158,3 +158,10 @@ def test_key_is_sent_as_utf_8_and_validated() -> None:
     assert all("Authorization: Bearer k€y\r\n" in request for request in peer.requests)
     result = run("--url", "nonsense", "--key", "two\nlines", code=1)
     assert "check --key" in result.stderr
+
+
+def test_reason_of_a_refusal_is_printed() -> None:
+    refusal = {"type": "error", "error": {"type": "forbidden", "message": "this gateway does not serve the host"}}
+    with run_peer(json_reply(refusal, "403 Forbidden")) as peer:
+        result = run("--url", peer.address, code=1)
+    assert result.stderr == "Error: this gateway does not serve the host\n"

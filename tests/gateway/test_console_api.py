@@ -278,6 +278,9 @@ def test_keys_are_created_used_and_revoked_at_run_time(gateway: GatewayProcess) 
         ("revoked", "laptop", "admin"),
         ("created", "laptop", "admin"),
     ]
+    own = send(gateway, "POST", "/api/keys", {"name": "own"}).json
+    assert send(gateway, "DELETE", f"/api/keys/{own['id']}", key=own["key"]).json == {"revoked": "own"}
+    assert send(gateway, "GET", "/api/stats", key=own["key"]).status == 401
 
 
 def test_profiles_are_created_and_deleted_at_run_time(gateway: GatewayProcess) -> None:

@@ -57,8 +57,9 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     }
     content = json.dumps(forwarded).encode()
     length = (b"content-length", str(len(content)).encode())
-    await send({"type": "http.response.start", "status": 200, "headers": [length]})
-    await send({"type": "http.response.body", "body": content})
+    for _ in range(2 if scope["path"] == "/twice" else 1):
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": content})
 
 
 @contextmanager
@@ -327,6 +328,13 @@ def test_every_response_has_a_request_id(plain: int) -> None:
     made = [send_request(plain, *headers).headers["x-request-id"] for headers in ([], ["X-Request-Id: a b"])]
     assert all(len(id) == 16 for id in made)
     assert send_request(plain, "Host: evil.example").headers["x-request-id"]
+
+
+def test_second_response_to_a_request_is_dropped(plain: int, caplog: pytest.LogCaptureFixture) -> None:
+    assert send_request(plain, path="/twice").status == 200
+    # The error of the first request would be logged before the second response.
+    assert send_request(plain).status == 200
+    assert "Exception in ASGI application" not in caplog.text
 
 
 def test_requests_are_counted_and_logged_without_keys(caplog: pytest.LogCaptureFixture) -> None:

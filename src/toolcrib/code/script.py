@@ -2,7 +2,8 @@
 
 A script that reaches calls which need an approval runs to its end with placeholders in place of their
 results. The user approves all these calls together, and the script runs again: finished calls are not
-repeated, their results are replayed. A placeholder in the arguments of a later call matches any value.
+repeated, their results are replayed. Only reads after the first of these calls are repeated, because they may
+depend on it. A placeholder in the arguments of a later call matches any value.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ class ScriptRun:
     def start(self) -> None:
         """Prepare the next run."""
         self._positions.clear()
+        self.call_count = sum(map(len, self.results.values()))
         self.pending = []
 
     def approve_pending(self) -> None:
@@ -90,22 +92,31 @@ class ScriptRun:
         replayed = self.results.get(call.key, [])
         if position < len(replayed):
             return _take_outcome(replayed[position])
-        if self.host.needs_approval(tool) and not self._use_approval(call):
+        # A write after one that waits may depend on it.
+        is_collected = self.host.needs_approval(tool) or (self.pending and not tool.read_only)
+        if is_collected and not self._use_approval(call):
             self.pending.append(call)
             self._check_count(len(self.pending))
             return self._build_placeholder(tool.output_schema)
         self.call_count += 1
         self._check_count(self.call_count)
+        if self.pending and self._has_placeholder(call):
+            return self._build_placeholder(tool.output_schema)
         try:
             outcome = await self.host.call(call)
         except CallError as error:
             outcome = error
-        self.results.setdefault(call.key, []).append(outcome)
+        if not (self.pending and tool.read_only):
+            self.results.setdefault(call.key, []).append(outcome)
         return _take_outcome(outcome)
 
     def _check_count(self, count: int) -> None:
         if count > self.max_calls:
             raise CallRefused(f"a script may make at most {self.max_calls} calls; do less in one script")
+
+    def _has_placeholder(self, call: ScriptCall) -> bool:
+        arguments = json.dumps(call.arguments, ensure_ascii=False, default=str)
+        return any(str(placeholder) in arguments for placeholder in self._placeholders)
 
     def _use_approval(self, call: ScriptCall) -> bool:
         for number, approved in enumerate(self.approved):
@@ -128,8 +139,7 @@ class ScriptRun:
 
     def _build_placeholder(self, schema: Mapping[str, Any]) -> Any:
         """Return a value that matches an output schema, with a unique value in each place."""
-        value = self._fill(schema, 0) if schema else {}
-        return unwrap_result(value)
+        return unwrap_result(self._fill(schema, 0) if schema else {})
 
     def _fill(self, schema: Any, depth: int) -> Any:
         if isinstance(schema, Mapping) and isinstance(schema.get("anyOf"), list) and schema["anyOf"]:

@@ -117,7 +117,7 @@ class SecurityMiddleware:
                     await self._auth.load_session(scope)
                     state["principal"] = principal = self._authorize(scope)
                     state["csrf_token"] = self._auth.get_csrf_token(principal)
-                    response.is_anonymous = principal is ANONYMOUS
+                    response.is_exempt = principal is ANONYMOUS or scope["path"].startswith("/api/keys/")
                     response.is_allowed = lambda: self._auth.is_still_valid(principal, scope["path"])
                     await self._take_turn(scope, receive, response)
             except _RequestRejected as rejection:
@@ -252,29 +252,30 @@ class _ResponseSender:
         self.headers = headers
         self.status = 0
         self.is_allowed: Callable[[], bool] = lambda: True
-        self.is_anonymous = False
-        self._is_cut_off = False
+        self.is_exempt = False
+        self._has_ended = False
         self._is_stream = False
 
     async def send(self, message: Message) -> None:
-        if self._is_cut_off:
+        # The SDK sends a second response to a notification that arrives while its session ends.
+        if self._has_ended:
             return
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *self.headers]}
-        elif not self._is_whole_anonymous(message) and not self.is_allowed():
+        elif not self._is_exempt(message) and not self.is_allowed():
             # The key was removed while the response was streamed.
-            self._is_cut_off = True
             message = {"type": "http.response.body", "body": b""}
         self._is_stream = self._is_stream or bool(message.get("more_body"))
+        self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
 
-    def _is_whole_anonymous(self, message: Message) -> bool:
-        """Return whether a body is the whole response to a request that needed no key when it came.
+    def _is_exempt(self, message: Message) -> bool:
+        """Return whether a body is the whole response to a request that needed no key when it came, or that edits keys.
 
-        The request that creates the first key of a gateway is such a request.
+        It may have created the first key of the gateway, or removed its own key.
         """
-        return self.is_anonymous and not self._is_stream and not message.get("more_body")
+        return self.is_exempt and not self._is_stream and not message.get("more_body")
 
     def send_unless_failed(self, body: _BodyReceiver) -> Send:
         """Return a function that drops a response that starts after the body failed."""

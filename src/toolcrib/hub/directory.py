@@ -25,6 +25,8 @@ from toolcrib.safety.hidden_text import SafetyFinding, escape_invisible
 MAX_DEFINITION_BYTES: Final = 4 * 1024 * 1024
 MAX_PROBLEMS: Final = 20
 MAX_DISPLAYED_NAME_CHARS: Final = 80
+# The member of a structured content that has the preview of a large result.
+RESULT_NOTE_KEY: Final = "_toolcrib"
 
 GATEWAY_TOOL_NAMES: Final = frozenset(
     {
@@ -134,13 +136,19 @@ def limit_problems(problems: list[str]) -> tuple[str, ...]:
 def render_definition(definition: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a definition for a client's tool list: unchanged except for its name.
 
-    A schema without `"type": "object"` gets it: strict clients reject the whole list otherwise.
+    A schema without `"type": "object"` gets it: strict clients reject the whole list otherwise. An output
+    schema that forbids other members allows the preview of a large result.
     """
     schema = definition.get("inputSchema")
     schema = schema if isinstance(schema, Mapping) else {}
     if schema.get("type") != "object":
         schema = {**schema, "type": "object"}
-    return {**definition, "name": name, "inputSchema": schema}
+    rendered = {**definition, "name": name, "inputSchema": schema}
+    output: Any = definition.get("outputSchema")
+    properties = output.get("properties", {}) if isinstance(output, Mapping) else None
+    if isinstance(properties, Mapping) and output.get("additionalProperties") is False:
+        rendered["outputSchema"] = {**output, "properties": {**properties, RESULT_NOTE_KEY: {"type": "object"}}}
+    return rendered
 
 
 def exceeds_size(value: object, limit: int) -> bool:

@@ -22,6 +22,7 @@ FOLLOWED: list[str] = []
 STREAMS: dict[Any, list[str]] = {}
 SUBSCRIPTION = "io.modelcontextprotocol/subscriptionId"
 LEVELS: list[str] = []
+NOTES: list[str] = []
 HUNG: list[Any] = []
 TEXT: Json = {"type": "string"}
 CHANGED: Json = {}
@@ -155,6 +156,9 @@ def answer(name: str, arguments: Json, params: Json) -> Json:
     if name == "picture":
         image = {"type": "image", "data": "aGVsbG8=", "mimeType": "image/png", "vendorField": 1}
         return {"content": [image, {"type": "unheard-of", "x": [1]}], "isError": False}
+    if name in ("remember", "recall"):
+        NOTES.extend(arguments.values())
+        return text(NOTES)
     if name == "fail":
         return {**text("it went wrong"), "isError": True}
     if name == "big":

@@ -7,6 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from http.client import HTTPException
@@ -27,7 +28,7 @@ TIMEOUT_SECONDS: Final = 10
 _PROBE_SECONDS: Final = 2
 _MAX_RESPONSE_BYTES: Final = 64 * 1024 * 1024
 # The status codes with which a gateway refuses a valid request.
-_API_STATUSES: Final = frozenset({400, 404, 409, 502, 503})
+_API_STATUSES: Final = frozenset({400, 403, 404, 409, 502, 503})
 
 
 def gateway_options(callback: Callable[..., None]) -> Callable[..., None]:
@@ -138,10 +139,9 @@ class GatewayClient:
     def _describe_refusal(self, url: str, error: urllib.error.HTTPError) -> GatewayUnreachable | RequestFailed:
         with error:
             if error.code in _API_STATUSES:
-                try:
-                    return RequestFailed(str(json.loads(error.read(_MAX_RESPONSE_BYTES))["error"]), error.code)
-                except (ValueError, RecursionError, HTTPException, KeyError, TypeError, OSError):
-                    pass
+                with suppress(ValueError, RecursionError, HTTPException, KeyError, TypeError, OSError):
+                    reason = json.loads(error.read(_MAX_RESPONSE_BYTES))["error"]
+                    return RequestFailed(str(reason["message"] if isinstance(reason, dict) else reason), error.code)
         remedy = "check that this is a Toolcrib gateway"
         if error.code in (401, 403):
             remedy = "pass its key with --key or in TOOLCRIB_KEY"

@@ -82,13 +82,14 @@ def print_started(started: ServerStart) -> None:
         print_note(f"· {started.server}: {tools}, starts on first use {progress}")
 
 
-class _ServerNameFilter(logging.Filter):
-    """Adds the name of the server to records of its standard error output."""
+class _RecordFilter(logging.Filter):
+    """Adds the name of the server to records of its standard error output, and drops errors of ended sessions."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.name.startswith(_SERVER_LOGGER_PREFIX):
             record.server = record.name.removeprefix(_SERVER_LOGGER_PREFIX)
-        return True
+        # The SDK reports every notification that arrives while its session ends.
+        return not record.exc_info or type(record.exc_info[1]).__name__ != "ClosedResourceError"
 
 
 def should_show_progress(verbose: bool, json_log: bool) -> bool:
@@ -107,7 +108,7 @@ def configure_logging(config: GatewayConfig | None = None, *, verbose: bool = Fa
     handler = start_logging(
         sys.stderr, as_json=as_json, level=logging.WARNING, secrets=collect_config_secrets(config) if config else ()
     )
-    handler.addFilter(_ServerNameFilter())
+    handler.addFilter(_RecordFilter())
     levels = {"toolcrib": logging.DEBUG if verbose else logging.INFO if config else logging.ERROR}
     # Toolcrib reports errors of logins and of servers itself.
     levels |= dict.fromkeys(("mcp.client.auth", "mcp.client.streamable_http", "mcp.client.sse"), logging.CRITICAL)

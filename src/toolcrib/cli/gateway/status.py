@@ -22,7 +22,7 @@ _SERVER_NOTES: Final = {
     "waiting": "quarantined; see toolcrib approve",
     "changed": "changed since the last approval; see toolcrib approve",
     "flagged": "flagged as suspicious; see toolcrib doctor",
-    "faults": "with problems; see toolcrib doctor",
+    "faults": "of tools or overrides; see toolcrib doctor",
     "altered": "used without an invalid part; see toolcrib doctor",
 }
 
@@ -106,7 +106,8 @@ def _print_server(server: Mapping[str, Any], name_columns: int) -> None:
         click.echo(wrap(f"✗ {sanitize(server['trouble'])}", "  "))
     for field_name, note in _SERVER_NOTES.items():
         if server[field_name]:
-            click.echo(f"  ! {format_count(len(server[field_name]), 'tool')} {note}")
+            unit = "problem" if field_name == "faults" else "tool"
+            click.echo(f"  ! {format_count(len(server[field_name]), unit)} {note}")
 
 
 def _pad_unit(unit: str, count: int) -> str:

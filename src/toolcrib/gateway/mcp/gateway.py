@@ -34,7 +34,12 @@ _FAST_STEP_SECONDS: Final = 0.1
 # Sections that are used only at the start.
 _RESTART_SECTIONS: Final = ("http", "store", "journal", "token_keys", "embedding")
 # Names in the file of sections that have another field name.
-_SECTION_KEYS: Final = {"tool_search": "toolSearch", "llm_gateway": "models", "token_keys": "tokenKeys"}
+_SECTION_KEYS: Final = {
+    "tool_search": "toolSearch",
+    "llm_gateway": "models",
+    "token_keys": "tokenKeys",
+    "code_mode": "codeMode",
+}
 _RESTART_NOTICE: Final = "restart"
 _INVALID_NOTICE: Final = "broken"
 _log = logging.getLogger(__name__)

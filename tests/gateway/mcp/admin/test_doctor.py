@@ -34,6 +34,12 @@ EXIT_1 = "its program ended with exit code 1"
             "ModuleNotFoundError: No module named 'mcp.server.fastmcp'",
             "start it with uvx",
         ),
+        # A script of a virtual environment is not Python: it has no option -m.
+        (
+            ServerConfig("old", command="/venv/bin/mcp-server-old"),
+            "AttributeError: 'Server' object has no attribute 'list_resources'",
+            "start it with uvx",
+        ),
         (PYTHON, "ModuleNotFoundError: No module named 'pandas'", "install pandas in"),
         (NPX, "npm warn EBADENGINE Unsupported engine", "newer Node.js"),
         (NPX, "npm error code E404", "no such package"),

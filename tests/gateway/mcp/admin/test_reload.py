@@ -13,11 +13,11 @@ def test_change_is_described_by_servers_and_sections() -> None:
         added=(ServerConfig("a"),),
         changed=(ServerConfig("b"),),
         removed=("c",),
-        sections=("tool_search", "http", "store", "auth", "embedding", "llm_gateway"),
+        sections=("tool_search", "http", "store", "auth", "embedding", "llm_gateway", "code_mode"),
         is_reordered=True,
     )
     assert describe_change(edited, ["http", "store"]) == (
         "added a; changed b; removed c; changed the order of the servers; changed toolSearch; "
-        "changed auth; reverted embedding to the running settings; changed models; "
+        "changed auth; reverted embedding to the running settings; changed models; changed codeMode; "
         "restart the gateway to apply the changes of http, store"
     )

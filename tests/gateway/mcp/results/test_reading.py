@@ -49,12 +49,29 @@ def test_items_are_paged_and_each_page_names_the_next_offset() -> None:
     assert "beyond" in read(ITEMS, path="$.items[*].id", offset=60)
 
 
+def test_offset_of_an_object_counts_the_items_of_its_preview() -> None:
+    page = read(ITEMS, offset=55, limit=2)
+    assert page.startswith("56 to 57 of 60 items of $.items. Continue with offset=57.\n$.items[55]: ")
+    log = ResultDocument(json.dumps({"status": "ok", "log": LOG.text}))
+    assert read(log, offset=999).endswith("1000: line 1000 of the log, request 7000")
+    assert read(ResultDocument('{"status": "ok"}'), offset=5) == '$: {"status":"ok"}'
+
+
 def test_search_returns_whole_records_with_equal_values_first() -> None:
     page = read(ITEMS, search="17")
     assert page.startswith('1 to 1 of 1 matches of "17".') or "$.items[17]:" in page.splitlines()[1]
     assert "tool 17" in page
     assert "$.items[3]" in read(ITEMS, path="$.items[2:6]", search="tool 3")
     assert '0 matches of "nothing like this"' in read(ITEMS, search="nothing like this")
+
+
+def test_search_finds_the_keys_of_objects_but_not_the_numbers_of_items() -> None:
+    packages = ResultDocument(json.dumps({"packages": {f"lib-{number}": {"depth": [0, 0]} for number in range(90)}}))
+    assert read(packages, search="LIB-77").splitlines()[1:] == [
+        "$.packages['lib-77'].depth[0]: 0",
+        "$.packages['lib-77'].depth[1]: 0",
+    ]
+    assert read(packages, search="1]") == '0 matches of "1]".'
 
 
 def test_search_without_a_literal_match_ranks_by_words() -> None:
@@ -146,3 +163,12 @@ def test_json_after_a_heading_is_read_as_json() -> None:
     assert read(document, path="$.text") == "$.text: Found 50 rows:"
     for text in ("a [1]\nb", f"{json.dumps(rows)} rows", "Found\n{not json}"):
         assert not ResultDocument(text).is_json
+
+
+def test_json_lines_are_read_as_an_array() -> None:
+    events = [{"level": "ERROR" if number % 50 == 0 else "INFO", "message": "a,\u2028b"} for number in range(200)]
+    lines = "\n".join(json.dumps(event, ensure_ascii=False) for event in events)
+    document = ResultDocument(f"{lines}\n\n")
+    assert document.value == events
+    assert read(document, path="$[?@.level == 'ERROR'].message").startswith("1 to 4 of 4 matches")
+    assert not ResultDocument(f"{lines}\nthe end").is_json

@@ -21,6 +21,7 @@ from tests.gateway.mcp.harness import (
     plain_server,
 )
 from toolcrib.config.settings import AccessProfile, CodeModeConfig, ResultsConfig, SafetyConfig
+from toolcrib.core import prompts
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.hub import build_manifest
 
@@ -39,6 +40,7 @@ ECHO = {
     "annotations": {"readOnlyHint": True},
 }
 WRITE = {**ECHO, "name": "echo-write", "annotations": {"destructiveHint": False}}
+RECALL = {"name": "recall", "inputSchema": {"type": "object"}, "annotations": {"readOnlyHint": True}}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +48,13 @@ async def router() -> AsyncIterator[McpRouter]:
     config = build_config(
         plain_server("office", [ECHO, WRITE, "fail"]),
         plain_server("vault", [ECHO, WRITE]),
-        profiles=[AccessProfile("few", servers=("office",)), AccessProfile("careful", ask="write")],
+        plain_server("notes", [RECALL, "remember"]),
+        plain_server("shed", [{**ECHO, "annotations": {}}, WRITE]),
+        profiles=[
+            AccessProfile("few", servers=("office",)),
+            AccessProfile("careful", ask="write"),
+            AccessProfile("bold", ask="destructive"),
+        ],
         results=ResultsConfig(),
         mode="search",
     )
@@ -226,6 +234,74 @@ async def test_one_approval_covers_all_writes_of_a_script(router: McpRouter, rev
             assert is_error
             assert "did not approve" in text
             assert calls.call_count == before
+    finally:
+        PROFILE.set(None)
+
+
+READ_AFTER_WRITE = """
+before = await tools.notes.recall()
+for word in ("one", "two"):
+    await tools.notes.remember(text=word)
+    after = await tools.notes.recall()
+[before, after]
+"""
+
+
+async def test_reads_after_an_approved_write_see_it(router: McpRouter) -> None:
+    PROFILE.set("careful")
+    try:
+        user = ApprovingUser("accept")
+        async with connect_client(router, elicitation_callback=user) as client:
+            assert await run_code(client, READ_AFTER_WRITE) == ('[[],["one","two"]]', False)
+        assert len(user.messages) == 1
+    finally:
+        PROFILE.set(None)
+    # The first read is not repeated.
+    assert router.pool.servers["notes"].call_count == 7
+
+
+POLLING = """
+job = await tools.shed.echo(text="done")
+while (await tools.office.echo(text=job["text"]))["text"] != "done":
+    pass
+"finished"
+"""
+
+
+async def test_polling_for_the_result_of_a_call_that_waits_ends_at_the_limit_of_calls(router: McpRouter) -> None:
+    PROFILE.set("bold")
+    try:
+        user = ApprovingUser("accept")
+        async with connect_client(router, elicitation_callback=user) as client:
+            assert await run_code(client, POLLING) == ("finished", False)
+        assert len(user.messages) == 1
+    finally:
+        PROFILE.set(None)
+
+
+AFTER_DESTRUCTION = """
+removed = await tools.shed.echo(text="gone")
+written = await tools.shed.echo_write(text=f"{removed['text']} for ever")
+(await tools.office.echo(text=written["text"]))["text"]
+"""
+
+
+@REVISIONS
+async def test_calls_that_depend_on_an_approval_wait_for_it(router: McpRouter, revision: str) -> None:
+    PROFILE.set("bold")
+    try:
+        for action, outcome, calls in (
+            ("accept", ("gone for ever", False), [2, 1]),
+            ("decline", (prompts.APPROVAL_DECLINED, True), [0, 0]),
+        ):
+            user = ApprovingUser(action)
+            servers = [router.pool.servers[name] for name in ("shed", "office")]
+            before = [server.call_count for server in servers]
+            async with connect_client(router, revision, elicitation_callback=user) as client:
+                assert await run_code(client, AFTER_DESTRUCTION) == outcome
+            assert [server.call_count - count for server, count in zip(servers, before, strict=True)] == calls
+            # The write needs no approval by itself, but it depends on a call that does.
+            assert "make 2 calls" in user.messages[0]
     finally:
         PROFILE.set(None)
 

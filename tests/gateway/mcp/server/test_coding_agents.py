@@ -34,6 +34,14 @@ HOSTILE: Final[dict[str, Any]] = {
     "inputSchema": {"type": "object", "properties": {"notes": {"type": "string"}}},
     "annotations": {"readOnlyHint": True},
 }
+# Its output schema forbids further members, as those of the TypeScript SDK do.
+TEXT_SCHEMA: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}},
+    "required": ["text"],
+    "additionalProperties": False,
+}
+ECHO: Final[dict[str, Any]] = {"name": "echo", "inputSchema": TEXT_SCHEMA, "outputSchema": TEXT_SCHEMA}
 HANDLE: Final = re.compile(r"res_[0-9a-f]+")
 
 
@@ -49,10 +57,10 @@ def gateway_url(tmp_path: Path) -> Iterator[str]:
 
     It runs before the clients start, because they do not wait for a slow server.
     """
-    entry = server_entry(HOSTILE, "big", "echo", tag="office")
+    entry = server_entry(HOSTILE, "big", ECHO, tag="office")
     config = {
         "mcpServers": {"office": entry},
-        "toolSearch": {"mode": "search"},
+        "toolSearch": {"mode": "search", "alwaysExpose": ["office___echo"]},
         "codeMode": {"enabled": True},
         "results": {"budgetTokens": 1_000},
         "store": f"sqlite:///{tmp_path / 'store.db'}",
@@ -80,6 +88,7 @@ class Script:
             ("call_tool", {"name": "office___big", "arguments": {"count": 60_000}}),
             ("read_result", {"handle": self.handle, "limit": 1}),
             ("run_code", {"code": "first = await tools.office.echo(text='from a script')\nfirst"}),
+            ("office___echo", {"text": "\n".join(f"a line of the report, {number}" for number in range(1_000))}),
         ]
         if len(self.shown) >= len(steps):
             return Turn("All done.")
@@ -110,13 +119,16 @@ def build_call(request: Request, name: str, arguments: dict[str, Any], number: i
 
 def check_shown(shown: list[str]) -> None:
     """Check what a model saw of a search, a large result, a read and a script."""
-    search, preview, read, script = shown[:4]
+    search, preview, read, script, structured = shown[:5]
     assert "office___read_report" in search
     assert "looks hostile" in search or "suspicious" in search.lower(), search
     assert "read_result" in preview and HANDLE.search(preview), preview
     assert len(preview) < 20_000
     assert "x" * 50 in read or "more characters" in read, read
     assert "from a script" in script
+    # Both clients show the model the structured content and not the text.
+    assert "read_result" in structured and "text of 1,000 lines" in structured, structured
+    assert len(structured) < 10_000
 
 
 def test_claude_code_shows_the_model_notes_previews_and_scripts(

@@ -92,6 +92,8 @@ async def search(client: Any, query: str, **options: Any) -> Any:
     [
         ("skill", "refund a customer", "skill:skill://refunds/SKILL.md"),
         ("prompt", "review source code", "prompt:office___code_review"),
+        # The name of an argument.
+        ("prompt", "language style", "prompt:office___code_review"),
         ("resource", "public holidays", "resource:docs://holidays"),
         ("resource", "travel guide", "resource:docs://guide/{chapter}"),
     ],

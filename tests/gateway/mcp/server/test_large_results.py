@@ -29,7 +29,8 @@ from toolcrib.gateway.mcp.server.router import McpRouter
 pytestmark = pytest.mark.anyio
 ROWS = [{"id": number, "name": f"row {number}"} for number in range(3000)]
 TABLE: dict[str, Any] = {"type": "object", "properties": {"rows": {"type": "array"}, "text": {"type": "string"}}}
-STRICT: dict[str, Any] = {**TABLE, "additionalProperties": False}
+CLOSED: dict[str, Any] = {**TABLE, "additionalProperties": False}
+STRICT: dict[str, Any] = {**TABLE, "maxProperties": 1}
 
 
 def tool(name: str, **more: Any) -> dict[str, Any]:
@@ -41,7 +42,10 @@ async def router() -> AsyncIterator[McpRouter]:
     config = build_config(
         plain_server("data", [tool("echo"), tool("big")]),
         plain_server("typed", [tool("echo", outputSchema=TABLE)]),
+        plain_server("closed", [tool("echo", outputSchema=CLOSED)]),
         plain_server("strict", [tool("echo", outputSchema=STRICT)]),
+        plain_server("odd", [tool("echo", outputSchema={**CLOSED, "properties": ["rows"]})]),
+        plain_server("app", [tool("echo", _meta={"ui": {"resourceUri": "ui://table"}})]),
         plain_server("raw", [tool("echo")], given={"result_budget_tokens": 0}),
         profiles=[AccessProfile("few", servers=("data",)), AccessProfile("other", servers=("raw",))],
         results=ResultsConfig(),
@@ -99,19 +103,58 @@ def test_parts_that_are_not_text_are_untouched_and_keep_their_place() -> None:
     assert replace_text_parts([image, text, link, text], "short") == [image, {"type": "text", "text": "short"}, link]
 
 
-async def test_output_schema_stays_valid_and_says_that_it_is_shortened(router: McpRouter) -> None:
+# Servers of the TypeScript SDK forbid further members in every output schema.
+@pytest.mark.parametrize("server", ["typed", "closed"])
+async def test_structured_content_has_the_preview_and_matches_the_listed_schema(router: McpRouter, server: str) -> None:
     async with connect_client(router) as client:
         # The SDK's client knows the schema from the list and validates the result against it.
-        await client.list_tools()
-        result = await client.call_tool("typed___echo", {"rows": ROWS})
+        names = [tool.name for tool in (await client.list_tools()).tools]
+        assert f"{server}___echo" in names
+        result = await client.call_tool(f"{server}___echo", {"rows": ROWS})
         structured = result.structured_content
         assert structured["rows"][0] == ROWS[0]
         assert len(structured["rows"]) < 30
         assert structured["_toolcrib"]["handle"] == get_handle(result)
+        # Some hosts show the model only the structured content.
+        assert structured["_toolcrib"]["preview"] == part_text(result.content[0])
+        assert estimate_tokens(json.dumps(structured)) < 3500
+
+
+async def test_structured_content_is_whole_if_its_schema_allows_no_preview(router: McpRouter) -> None:
+    async with connect_client(router) as client:
         strict = await client.call_tool("strict___echo", {"rows": ROWS})
         assert strict.structured_content == {"rows": ROWS}
         assert get_handle(strict) in part_text(strict.content[0])
         called = await client.call_tool("call_tool", {"name": "strict___echo", "arguments": {"rows": ROWS}})
+        assert called.structured_content is None
+
+
+async def test_structured_content_is_shortened_further_until_it_fits(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        await client.list_tools()
+        notes = [{"note": "word " * 150} for _ in range(300)]
+        result = await client.call_tool("closed___echo", {"rows": notes})
+        assert len(result.structured_content["rows"]) < 20
+        assert estimate_tokens(json.dumps(result.structured_content)) < 3500
+        # Members are never removed, because they may be required.
+        members = {f"member {number}": number for number in range(5_000)}
+        result = await client.call_tool("typed___echo", members)
+        assert members.items() < result.structured_content.items()
+        assert result.structured_content["_toolcrib"]["handle"] == get_handle(result)
+
+
+async def test_tool_with_a_broken_output_schema_can_be_called(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        result = await client.call_tool("odd___echo", {"rows": ROWS})
+        assert get_handle(result) in part_text(result.content[0])
+
+
+async def test_user_interface_of_a_tool_gets_the_whole_structured_content(router: McpRouter) -> None:
+    async with connect_client(router) as client:
+        result = await client.call_tool("app___echo", {"rows": ROWS})
+        assert result.structured_content == {"rows": ROWS}
+        assert get_handle(result) in part_text(result.content[0])
+        called = await client.call_tool("call_tool", {"name": "app___echo", "arguments": {"rows": ROWS}})
         assert called.structured_content is None
 
 

@@ -91,8 +91,31 @@ async def test_busy_instances_are_not_stopped_for_others() -> None:
         anyio.create_task_group() as tasks,
     ):
         tasks.start_soon(first.call_tool, "state___hang", {})
-        await wait_until(lambda: router.pool.instances.count_busy("state"))
+        await wait_until(lambda: router.pool.servers["state"].call_count)
         result = await second.call_tool("state___pid", {})
         assert result.is_error
         assert "raise `maxInstances`" in part_text(result.content[0])
         tasks.cancel_scope.cancel()
+
+
+async def test_calls_that_wait_for_their_instance_keep_it() -> None:
+    config = build(instances="session", max_instances=1)
+    async with (
+        gateway(config) as router,
+        connect_client(router, "legacy") as first,
+        connect_client(router, "legacy") as second,
+        anyio.create_task_group() as tasks,
+    ):
+        results: list[Any] = []
+
+        async def call(client: Any) -> None:
+            results.append(await client.call_tool("state___pid", {}))
+
+        # The instance of the first call is still starting when the second call arrives.
+        tasks.start_soon(call, first)
+        tasks.start_soon(call, second)
+        with anyio.fail_after(60):
+            await wait_until(lambda: len(results) == 2)
+    texts = [part_text(result.content[0]) for result in results]
+    assert sorted(result.is_error for result in results) == [False, True]
+    assert any("raise `maxInstances`" in text for text in texts)

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
+from difflib import get_close_matches
 from typing import Any, Final
 
 from mcp.shared.exceptions import MCPError
@@ -69,7 +70,8 @@ def _find_entry(call: ApiCall) -> DirectoryEntry:
     entry = call.view.entries.get(name)
     if entry is None:
         same = [one.name for one in call.view.entries.values() if one.remote_name == name][:MAX_SUGGESTIONS]
-        hint = f"did you mean {' or '.join(same)}?" if same else "search for its name"
+        nearest = same or get_close_matches(name, call.view.entries, cutoff=0.8)
+        hint = f"did you mean {' or '.join(nearest)}?" if nearest else "search for its name"
         raise UnknownTool(f"there is no tool {name!r:.200}; {hint}")
     return entry
 

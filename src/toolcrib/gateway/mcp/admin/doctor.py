@@ -266,10 +266,10 @@ def _check_python_sdk(server: ServerConfig, stderr: str) -> str:
     if program in ("uvx", "uv"):
         args = '["--with", "mcp<2", …]' if program == "uvx" else '["run", "--with", "mcp<2", …]'
         fix = f'use "args": {args}'
-    elif program == "pipx":
-        fix = 'start it with uvx: "command": "uvx", "args": ["--with", "mcp<2", …]'
-    else:
+    elif program.startswith("py"):
         fix = f"{server.command} -m pip install 'mcp<2'"
+    else:
+        fix = 'start it with uvx: "command": "uvx", "args": ["--with", "mcp<2", …]'
     return f"it needs version 1 of the Python package mcp; {fix}"
 
 

@@ -8,12 +8,14 @@ import json
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
 from toolcrib.adapters.plain_json import repair_surrogates
 from toolcrib.core.token_count import estimate_tokens
+from toolcrib.hub.directory import exceeds_size
 
 # The tokens of a larger text are estimated from samples.
 MAX_COUNTED_CHARS: Final = 2_400
@@ -55,10 +57,13 @@ class ResultDocument:
             heading = _HEADING.match(self.text)
             is_json, value = ResultDocument(self.text[heading.end() :])._parsed if heading else (False, None)
             return is_json, {"text": heading[0].strip(), "value": value} if heading and is_json else None
-        try:
-            return True, json.loads(repair_surrogates(self.text))
-        except (ValueError, RecursionError):
-            return _parse_literal(self.text)
+        text = repair_surrogates(self.text)
+        # One document, or one in each line (JSON Lines).
+        lines = filter(str.strip, text.split("\n"))
+        for candidate in (text, f"[{','.join(lines)}]"):
+            with suppress(ValueError, RecursionError):
+                return True, json.loads(candidate)
+        return _parse_literal(self.text)
 
     @property
     def is_json(self) -> bool:
@@ -214,7 +219,7 @@ def _split_row(line: str, delimiter: str) -> list[str]:
 
 def shorten_json(value: object, max_tokens: int) -> str:
     """Return a value as JSON with long arrays, strings and objects cut; `…` marks what was cut."""
-    text = encode_json(value) if _is_small(value, max_tokens * 16) else ""
+    text = "" if exceeds_size(value, max_tokens * 16) else encode_json(value)
     if text and estimate_tokens(text) <= max_tokens:
         return text
     for (items, chars), depth in zip(_ATTEMPTS, _MAX_DEPTHS, strict=True):
@@ -249,19 +254,3 @@ def cut_value(value: object, max_items: int, max_chars: int, max_depth: int, *, 
         }
         return {**members, "…": f"{len(value) - limit:,} more"} if len(value) > limit else members
     return value
-
-
-def _is_small(value: object, max_chars: int) -> bool:
-    remaining = max_chars
-    pending = [value]
-    while pending and remaining >= 0:
-        item = pending.pop()
-        if isinstance(item, str):
-            remaining -= len(item)
-        elif isinstance(item, Mapping):
-            remaining -= sum(map(len, item))
-            pending.extend(item.values())
-        elif isinstance(item, list):
-            pending.extend(item)
-        remaining -= 2
-    return remaining >= 0

@@ -178,6 +178,12 @@ def _render_cell(value: object) -> str:
     return text if len(text) <= MAX_CELL_CHARS else f"{text[: MAX_CELL_CHARS - 1]}…"
 
 
+def find_main_part(value: Any) -> tuple[str, Any]:
+    """Return the part of a JSON value that its preview shows: a long text, or else the main array, if there is one."""
+    path, rows = _find_main_array(value)
+    return _find_dominant_text(value) or ((path, rows) if rows else ("$", value))
+
+
 def _find_main_array(value: Any) -> tuple[str, list[Any]]:
     """Return the array with the most rows that are objects, or else with the most items."""
     best: tuple[tuple[bool, int], str, list[Any]] = ((False, 0), "$", [])

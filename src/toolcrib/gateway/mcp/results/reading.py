@@ -15,7 +15,7 @@ from jsonpath.function_extensions import ExpressionType, FilterFunction
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.errors import InvalidQuery
 from toolcrib.gateway.mcp.results.document import ResultDocument, encode_json, join_path, shorten_json
-from toolcrib.gateway.mcp.results.preview import cut_line
+from toolcrib.gateway.mcp.results.preview import cut_line, find_main_part
 from toolcrib.search.regex import Deadline, compile_pattern
 
 BUDGET_SECONDS: Final = 2.0
@@ -32,6 +32,7 @@ MAX_LIMIT: Final = 1_000
 # A longer string is searched line by line.
 _LONG_TEXT_CHARS: Final = 500
 _WORD: Final = re.compile(r"\w+")
+_INDEX: Final = re.compile(r"\[\d+\]")
 _MIN_ENTRY_TOKENS: Final = 60
 
 Key = TypeVar("Key", bound=Hashable)
@@ -142,13 +143,17 @@ def read_document(document: ResultDocument, request: ReadRequest, max_tokens: in
             raise InvalidQuery("`path` needs a JSON result; this one is text: use `search`, `regex` or `offset`")
         return _read_path(document, request, max_tokens)
     if request.search or request.regex:
-        entries = list(_search_entries(document.value if document.is_json else None, document, request))
-        what = f"matches of {_quote_search(request)}" if document.is_json else f"lines for {_quote_search(request)}"
+        is_json, found = document.is_json, _quote_search(request)
+        entries = _search_value(document.value if is_json else document.text, "$" if is_json else "", request)
+        what = f"matches of {found}" if is_json else f"lines for {found}"
         # With the header of a table, the cells of a row have names.
         heading = "" if document.table is None else " | ".join(document.table.columns)
         return _render_entries(entries, request, max_tokens, what, heading)
     if document.is_json:
-        return _read_value("$", document.value, request, max_tokens)
+        # An object has no items to skip, so `offset` counts those that the preview shows.
+        is_list = isinstance(document.value, list)
+        part = find_main_part(document.value) if request.offset and not is_list else ("$", document.value)
+        return _read_value(*part, request, max_tokens)
     return _read_lines(document.text, request, max_tokens)
 
 
@@ -242,13 +247,6 @@ def _quote_search(request: ReadRequest) -> str:
     return encode_json(request.search or request.regex)
 
 
-def _search_entries(value: Any, document: ResultDocument, request: ReadRequest) -> Iterator[_Entry]:
-    if document.is_json:
-        yield from _search_value(value, "$", request)
-    else:
-        yield from _search_text(document.text, "", request)
-
-
 def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entry]:
     """Return the records with a match; those with an equal value come first."""
     if isinstance(value, str):
@@ -263,7 +261,7 @@ def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entr
     found = [leaf for leaf in leaves if wanted in leaf.folded and leaf.folded != wanted]
     records = _collect_records(iter([*equal, *found]))
     if not records:
-        records = _collect_records(leaf for leaf in leaves if wanted in leaf.key.casefold())
+        records = _collect_records(leaf for leaf in leaves if wanted in _INDEX.sub("", leaf.location).casefold())
     if records:
         return records
     # No record has the text literally.
@@ -276,7 +274,6 @@ def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entr
 class _Leaf:
     """A scalar of a JSON value, and the innermost record that contains it."""
 
-    key: str
     text: str
     folded: str
     location: str
@@ -285,24 +282,24 @@ class _Leaf:
 
 def _iter_leaves(value: Any, location: str) -> Iterator[_Leaf]:
     root = _Entry(location, value)
-    pending: list[tuple[str, str, Any, _Entry]] = [("", location, value, root)]
+    pending: list[tuple[str, Any, _Entry]] = [(location, value, root)]
     while pending:
-        key, path, item, record = pending.pop()
+        path, item, record = pending.pop()
         if isinstance(item, Mapping):
-            pending += reversed([(name, join_path(path, name), inner, record) for name, inner in item.items()])
+            pending += reversed([(join_path(path, name), inner, record) for name, inner in item.items()])
         elif isinstance(item, list):
             for number in range(len(item) - 1, -1, -1):
                 inner, place = item[number], f"{path}[{number}]"
                 owner = _Entry(place, inner) if isinstance(inner, Mapping | list) else record
-                pending.append((key, place, inner, owner))
+                pending.append((place, inner, owner))
         elif isinstance(item, str) and len(item) > _LONG_TEXT_CHARS:
             for number, line in enumerate(item.splitlines(), 1):
-                yield _Leaf(key, line, line.casefold(), path, _Entry(f"{path} line {number}", line))
+                yield _Leaf(line, line.casefold(), path, _Entry(f"{path} line {number}", line))
         else:
             text = item if isinstance(item, str) else encode_json(item)
             # A value outside of any array is shown alone, not with the whole document.
             owner = _Entry(path, item) if record is root else record
-            yield _Leaf(key, text, text.casefold(), path, owner)
+            yield _Leaf(text, text.casefold(), path, owner)
 
 
 def _collect_records(leaves: Iterator[_Leaf]) -> list[_Entry]:
@@ -350,8 +347,7 @@ def _search_text(text: str, location: str, request: ReadRequest) -> Iterator[_En
     wanted = request.search.casefold()
     _check_length(wanted)
     folded = [line.casefold() for line in lines]
-    literal = [number for number, line in enumerate(folded) if wanted in line]
-    if literal:
+    if literal := [number for number, line in enumerate(folded) if wanted in line]:
         yield from with_context(literal[:MAX_MATCHES])
         return
     yield from map(entry, _rank_by_words(enumerate(folded), wanted))

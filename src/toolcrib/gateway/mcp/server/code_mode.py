@@ -154,10 +154,8 @@ class CodeMode:
             settings.max_seconds, settings.total_seconds, settings.max_memory_bytes, settings.max_calls
         )
         for _ in range(MAX_APPROVAL_ROUNDS):
-            result: dict[str, Any]
             try:
-                outcome = await self._sandbox.run(code, script, limits)
-                result = text_result(outcome.render())
+                result = text_result((await self._sandbox.run(code, script, limits)).render())
             except ScriptFailed as error:
                 result = text_result(prompts.SCRIPT_FAILED.format(reason=error), is_error=True)
             if not script.pending:

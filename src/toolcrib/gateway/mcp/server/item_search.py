@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import anyio
@@ -214,17 +214,18 @@ def _search_index(index: _ItemIndex, query: str, kinds: Sequence[str], limit: in
     if not allowed:
         return _NO_MATCHES
     result = index.engine.search(query, limit=limit, allowed=allowed)
-    found = (index.items[hit.tool.id] for hit in result)
-    scored = tuple(
-        FoundItem(item.name, item.kind, item.title, item.description, item.arguments, hit.score)
-        for item, hit in zip(found, result, strict=True)
-    )
+    scored = tuple(replace(index.items[hit.tool.id], score=hit.score) for hit in result)
     return ItemMatches(scored, result.confident)
 
 
 def _build_engine(items: Sequence[FoundItem]) -> SearchEngine:
     tools = [
-        Tool(item.name, title=item.title[:_MAX_TEXT_CHARS], description=item.description[:_MAX_TEXT_CHARS])
+        Tool(
+            item.name,
+            title=item.title[:_MAX_TEXT_CHARS],
+            description=item.description[:_MAX_TEXT_CHARS],
+            input_schema={"properties": {name.rstrip("?")[:_SUMMARY_CHARS]: {} for name in item.arguments}},
+        )
         for item in items
     ]
     return SearchEngine(Catalog(tools), {"lexical": LexicalRanker()})

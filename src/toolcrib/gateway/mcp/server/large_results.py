@@ -29,14 +29,13 @@ from toolcrib.gateway.mcp.results.preview import describe_size, render_preview
 from toolcrib.gateway.mcp.results.reading import DEFAULT_LIMIT, MAX_LIMIT, ReadRequest, read_document
 from toolcrib.gateway.mcp.server.client import ConnectedClient
 from toolcrib.gateway.mcp.server.meta_tools import ITEM_KINDS, MAX_SIZE_META_KEY, text_result
-from toolcrib.hub.directory import DirectoryEntry, exceeds_size
+from toolcrib.hub.directory import RESULT_NOTE_KEY, DirectoryEntry, exceeds_size
 from toolcrib.hub.hub import Hub
 from toolcrib.hub.view import AccessView
 from toolcrib.session.disclosure import parse_integer, parse_limit
 from toolcrib.storage.results import MAX_RESULT_TEXT_BYTES, StoredResult
 
 RESULT_META_KEY: Final = "toolcrib/result"
-NOTE_KEY: Final = "_toolcrib"
 _SIZE_AWARE_CLIENT: Final = "claude-code"
 _CHARS_PER_TOKEN: Final = 4
 _HANDLE_BYTES: Final = 9
@@ -121,8 +120,11 @@ class LargeResults:
         shortened = {key: value for key, value in result.items() if key != "structuredContent"}
         shortened["content"] = replace_text_parts(get_content(result), preview)
         structured = result.get("structuredContent")
-        if has_schema and isinstance(structured, Mapping) and entry.tool.output_schema:
-            shortened["structuredContent"] = self._shorten_structured(structured, entry, handle)
+        if has_schema and entry.is_app and structured is not None:
+            # The client passes it to the user interface of the tool.
+            shortened["structuredContent"] = structured
+        elif has_schema and isinstance(structured, Mapping) and entry.tool.output_schema:
+            shortened["structuredContent"] = self._shorten_structured(structured, entry, handle, preview)
         meta = result.get("_meta")
         about = {"handle": handle, "tokens": tokens, "expires": stored.expires}
         shortened["_meta"] = {**(meta if isinstance(meta, Mapping) else {}), RESULT_META_KEY: about}
@@ -141,17 +143,18 @@ class LargeResults:
         return f"{heading} {usage}\n\n{render_preview(document, self._settings.preview_tokens)}"
 
     def _shorten_structured(
-        self, structured: Mapping[str, Any], entry: DirectoryEntry, handle: str
+        self, structured: Mapping[str, Any], entry: DirectoryEntry, handle: str, preview: str
     ) -> Mapping[str, Any]:
-        """Return a shortened structured content that matches the output schema, with a note that it is shortened.
+        """Return a shortened structured content that matches the listed output schema, with the preview.
 
-        If the schema allows neither, return it whole: data that looks complete must be complete.
+        If the schema does not allow that, return it whole: data that looks complete must be complete.
         """
-        schema = entry.tool.output_schema
-        note = {"shortened": True, "handle": handle, "note": prompts.SHORTENED_STRUCTURE}
+        schema = entry.wire_definition["outputSchema"]
+        # Some hosts show the model only the structured content.
+        note = {"shortened": True, "handle": handle, "note": prompts.SHORTENED_STRUCTURE, "preview": preview}
         candidate: Mapping[str, Any] = structured
         for items, chars in _SHORTENED_SIZES:
-            candidate = {**cut_value(structured, items, chars, 50, marks=False), NOTE_KEY: note}
+            candidate = {**cut_value(structured, items, chars, 50, marks=False), RESULT_NOTE_KEY: note}
             if estimate_text_tokens(encode_json(candidate)) <= 2 * self._settings.preview_tokens:
                 break
         try:
@@ -165,8 +168,7 @@ class LargeResults:
             stored = self._hub.store.get_result(handle, owner, time.time())
         except InvalidStore as error:
             return text_result(str(error), is_error=True)
-        is_result = stored is not None and handle.startswith(HANDLE_PREFIX)
-        if stored is None or not is_result or not _may_read(stored.tool, view):
+        if stored is None or not handle.startswith(HANDLE_PREFIX) or not _may_read(stored.tool, view):
             return text_result(prompts.UNKNOWN_HANDLE.format(handle=handle[:80]), is_error=True)
         self._hub.add_counts(result_reads=1)
         try:

@@ -91,35 +91,24 @@ def build_search_tool(view: AccessView, unlisted: Iterable[str], *, lists_all: b
 def build_dynamic_search_tool(view: AccessView, hidden: int) -> dict[str, Any]:
     """Return MCProxy's search tool for dynamic mode; its description counts the hidden tools."""
     servers = prompts.SERVER_LIST.format(servers=render_server_counts(view.entries.values()))
+    query = {**_STRING, "description": mcproxy.QUERY_DESCRIPTION}
     return {
         "name": mcproxy.SEARCH_TOOL_NAME,
         "description": f"{mcproxy.SEARCH_DESCRIPTION.format(hidden=hidden)} {servers}",
-        "inputSchema": {
-            "type": "object",
-            "properties": {"query": {**_STRING, "description": mcproxy.QUERY_DESCRIPTION}},
-            "required": ["query"],
-        },
+        "inputSchema": {"type": "object", "properties": {"query": query}, "required": ["query"]},
         "annotations": _SEARCH_ANNOTATIONS,
     }
 
 
 def build_call_tools(config: GatewayConfig) -> list[dict[str, Any]]:
     """Return `describe_tool` and the tools that call others."""
+    description = prompts.DESCRIBE_NAMES.format(search=prompts.SEARCH_NAME)
+    names = {"type": "array", "items": _STRING, "description": description}
     return [
         {
             "name": prompts.DESCRIBE_NAME,
             "description": prompts.DESCRIBE_DESCRIPTION,
-            "inputSchema": {
-                "type": "object",
-                "properties": {
-                    "names": {
-                        "type": "array",
-                        "items": _STRING,
-                        "description": prompts.DESCRIBE_NAMES.format(search=prompts.SEARCH_NAME),
-                    }
-                },
-                "required": ["names"],
-            },
+            "inputSchema": {"type": "object", "properties": {"names": names}, "required": ["names"]},
             "annotations": _SEARCH_ANNOTATIONS,
         },
         *(_build_call_tool(config, name, description, hints) for name, description, hints in _list_call_tools(config)),
@@ -181,15 +170,12 @@ def build_code_tools(config: GatewayConfig) -> list[dict[str, Any]]:
     """Return `run_code`, if code mode is enabled."""
     if not config.code_mode.enabled:
         return []
+    code = {**_STRING, "description": prompts.CODE_PARAMETER}
     return [
         {
             "name": prompts.CODE_NAME,
             "description": prompts.CODE_DESCRIPTION.format(search=prompts.SEARCH_NAME),
-            "inputSchema": {
-                "type": "object",
-                "properties": {"code": {**_STRING, "description": prompts.CODE_PARAMETER}},
-                "required": ["code"],
-            },
+            "inputSchema": {"type": "object", "properties": {"code": code}, "required": ["code"]},
             "annotations": _CALL_ANNOTATIONS,
             **_declare_result_size(config.results.budget_tokens),
         }
@@ -293,8 +279,7 @@ def render_notes(
         tools, names = format_tool_count(len(tool_names)), join_names(tool_names, MAX_NAMED_TOOLS)
         template = wording.get(prompts.TOOLS_QUARANTINED, prompts.TOOLS_QUARANTINED)
         notes.append(template.format(count=tools, server=server, names=names))
-    for server, reason in unusable.items():
-        notes.append(prompts.TOOLS_UNUSABLE.format(server=server, reason=reason))
+    notes += [prompts.TOOLS_UNUSABLE.format(server=server, reason=reason) for server, reason in unusable.items()]
     # First, because they protect the user, and the number of notes is limited.
     return [*render_warnings(entries, wording), *notes][:MAX_NOTES]
 
@@ -326,10 +311,8 @@ def render_unlisted_servers(unlisted: Mapping[str, str], wording: Mapping[str, s
         servers = join_names(starting)
         template = wording.get(prompts.SERVERS_STARTING, prompts.SERVERS_STARTING)
         notes.append(template.format(count=count, servers=servers))
-    for name, reason in unlisted.items():
-        if reason:
-            notes.append(prompts.TOOLS_UNKNOWN.format(server=name, reason=reason))
-    return notes
+    unknown = [prompts.TOOLS_UNKNOWN.format(server=name, reason=reason) for name, reason in unlisted.items() if reason]
+    return [*notes, *unknown]
 
 
 def join_names(names: Sequence[str], max_names: int = MAX_NAMED_SERVERS) -> str:
@@ -357,8 +340,7 @@ def _render_tool(found: FoundTool, detail: Detail) -> tuple[str, dict[str, Any]]
         if found.stub:
             # The signature does not show the name for other calls.
             signature = f"{name}: {signature}"
-        line = f"- {score:.2f} {signature}"
-        line = f"{line} [{found.call}]" if found.call else line
+        line = f"- {score:.2f} {signature}" + (f" [{found.call}]" if found.call else "")
         structured |= {"signature": signature, "description": summary}
         return f"{line}: {summary}" if summary else line, structured
     definition = entry.wire_definition

@@ -48,10 +48,6 @@ class ServerInstances:
         """Return the number of instances of a server."""
         return len(self._instances.get(server, ()))
 
-    def count_busy(self, server: str) -> int:
-        """Return the number of instances of a server that have calls in flight."""
-        return sum(bool(one.upstream.in_flight) for one in self._instances.get(server, {}).values())
-
     def find(self, shared: UpstreamServer, key: object) -> UpstreamServer:
         """Return the instance of a session or user, or start one; raise `ServerUnavailable` if there are too many."""
         if shared.is_halted:
@@ -88,7 +84,8 @@ class ServerInstances:
     def _make_room(self, shared: UpstreamServer, instances: OrderedDict[object, ServerInstance]) -> None:
         if len(instances) < shared.config.max_instances:
             return
-        unused = next((key for key, one in instances.items() if not one.upstream.in_flight), None)
+        used = (one.upstream.in_flight or one.upstream.waiting_calls for one in instances.values())
+        unused = next((key for key, is_used in zip(instances, used, strict=True) if not is_used), None)
         if unused is None:
             raise ServerUnavailable(
                 f"{shared.name} already has {len(instances)} instances in use; try again later, or raise `maxInstances`"

@@ -136,6 +136,8 @@ class UpstreamServer:
         self._tool_count = 0
         # Whether it waits before the next attempt to start.
         self._is_paused = False
+        # The number of calls that wait for the connection.
+        self.waiting_calls = 0
         self._health = HealthMonitor()
         self._start_requested = anyio.Event()
         self._relist_requested = anyio.Event()
@@ -266,9 +268,13 @@ class UpstreamServer:
         limit = HASTENED_START_SECONDS if self._is_paused or is_lost else math.inf
         if self.connection is None:
             self._start_requested.set()
-        with anyio.move_on_after(min(self.config.connect_seconds, limit)):
-            while self.connection is None and self.failures <= allowed:
-                await self._attempt_finished.wait()
+        self.waiting_calls += 1
+        try:
+            with anyio.move_on_after(min(self.config.connect_seconds, limit)):
+                while self.connection is None and self.failures <= allowed:
+                    await self._attempt_finished.wait()
+        finally:
+            self.waiting_calls -= 1
         if self.connection is None:
             raise ServerUnavailable(f"{self.name} is not reachable: {self.public_error or 'it is still starting'}")
         return self.connection
