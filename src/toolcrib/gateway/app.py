@@ -62,15 +62,15 @@ def build_http_app(
 ) -> SecurityMiddleware:
     """Return the application of `toolcrib serve`. Browsers need the `pages` of the console, and `sessions`."""
     metrics = MetricsRegistry()
-    recording = Recording(AuditLog(hub), KeyRing(hub), drain or Drain())
+    services = AppServices(AuditLog(hub), KeyRing(hub), drain or Drain())
     # The keys change with the configuration, and at run time.
-    auth = Authenticator(recording.keys.get_keys, sessions)
-    login = LoginApi(sessions, auth.get_keys, recording.audit).routes() if sessions else []
-    app = DrainMiddleware(build_unprotected_app(hub, metrics, on_started, [*login, *pages], recording), recording.drain)
+    auth = Authenticator(services.keys.get_keys, sessions)
+    login = LoginApi(sessions, auth.get_keys, services.audit).routes() if sessions else []
+    app = DrainMiddleware(build_unprotected_app(hub, metrics, on_started, [*login, *pages], services), services.drain)
     return SecurityMiddleware(app, hub.config.http, auth, metrics=metrics)
 
 
-class Recording(NamedTuple):
+class AppServices(NamedTuple):
     """The audit log, the keys and the shutdown of an application."""
 
     audit: AuditLog
@@ -83,11 +83,11 @@ def build_unprotected_app(
     metrics: MetricsRegistry,
     on_started: OnServerStart | None = None,
     pages: Sequence[BaseRoute] = (),
-    recording: Recording | None = None,
+    services: AppServices | None = None,
 ) -> ASGIApp:
     """Return the application without authentication and limits."""
-    recording = recording or Recording(AuditLog(hub), KeyRing(hub), Drain())
-    return _PrincipalMiddleware(_build_starlette_app(hub, metrics, on_started, pages, recording), recording.keys)
+    services = services or AppServices(AuditLog(hub), KeyRing(hub), Drain())
+    return _PrincipalMiddleware(_build_starlette_app(hub, metrics, on_started, pages, services), services.keys)
 
 
 class _PrincipalMiddleware:
@@ -112,9 +112,9 @@ def _build_starlette_app(
     metrics: MetricsRegistry,
     on_started: OnServerStart | None,
     pages: Sequence[BaseRoute],
-    recording: Recording,
+    services: AppServices,
 ) -> Starlette:
-    audit, keys, drain = recording
+    audit, keys, drain = services
     audit.before_flush.append(keys.flush)
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
@@ -157,7 +157,7 @@ def _build_starlette_app(
     add_access_routes(api, hub, keys)
     add_llm_routes(api)
     routes: list[BaseRoute] = [
-        *_StatusEndpoints(hub, recording, metrics, lambda: routers[0]).routes(),
+        *_StatusEndpoints(hub, services, metrics, lambda: routers[0]).routes(),
         *api.routes,
         *build_llm_routes(llm_gateway),
         *pages,
@@ -169,9 +169,9 @@ class _StatusEndpoints:
     """The state of the gateway for load balancers and monitoring."""
 
     def __init__(
-        self, hub: Hub, recording: Recording, metrics: MetricsRegistry, get_router: Callable[[], McpRouter]
+        self, hub: Hub, services: AppServices, metrics: MetricsRegistry, get_router: Callable[[], McpRouter]
     ) -> None:
-        self._hub, self._recording, self._get_router = hub, recording, get_router
+        self._hub, self._services, self._get_router = hub, services, get_router
         self._registry, self._metrics = metrics, GatewayMetrics(metrics)
 
     def routes(self) -> list[BaseRoute]:
@@ -187,7 +187,7 @@ class _StatusEndpoints:
         """Return whether a server has a problem."""
         # Anonymous clients of a gateway with keys see the status but not the reasons.
         principal = request.scope.get("state", {}).get("principal")
-        is_restricted = self._recording.keys.get_keys() and principal in (None, ANONYMOUS)
+        is_restricted = self._services.keys.get_keys() and principal in (None, ANONYMOUS)
         view = self._hub.get_view(getattr(principal, "profile", None))
         problems = await anyio.to_thread.run_sync(list_problems, self._get_router(), view)
         return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
@@ -195,7 +195,7 @@ class _StatusEndpoints:
     async def ready(self, request: Request) -> JSONResponse:
         """Return whether the gateway takes requests."""
         starting = [name for name, error in self._get_router().pool.unlisted_servers().items() if not error]
-        status = "draining" if self._recording.drain.is_started else "starting" if starting else "ready"
+        status = "draining" if self._services.drain.is_started else "starting" if starting else "ready"
         # Without its database a gateway still searches and calls, so it stays ready.
         store = "ok" if self._hub.store.is_available else "unavailable"
         return JSONResponse({"status": status, "store": store}, 200 if status == "ready" else 503)

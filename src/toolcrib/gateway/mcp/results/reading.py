@@ -142,11 +142,14 @@ def read_document(document: ResultDocument, request: ReadRequest, max_tokens: in
             raise InvalidQuery("`path` needs a JSON result; this one is text: use `search`, `regex` or `offset`")
         return _read_path(document, request, max_tokens)
     if request.search or request.regex:
-        entries = list(_search_entries(document.value if document.is_json else None, document, request))
-        what = f"matches of {_quote_search(request)}" if document.is_json else f"lines for {_quote_search(request)}"
+        quoted = _quote_search(request)
+        if document.is_json:
+            found = _search_value(document.value, "$", request)
+            return _render_entries(found, request, max_tokens, f"matches of {quoted}")
+        lines = list(_search_text(document.text, "", request))
         # With the header of a table, the cells of a row have names.
         heading = "" if document.table is None else " | ".join(document.table.columns)
-        return _render_entries(entries, request, max_tokens, what, heading)
+        return _render_entries(lines, request, max_tokens, f"lines for {quoted}", heading)
     if document.is_json:
         return _read_value("$", document.value, request, max_tokens)
     return _read_lines(document.text, request, max_tokens)
@@ -240,13 +243,6 @@ def _render_entries(entries: list[_Entry], request: ReadRequest, max_tokens: int
 
 def _quote_search(request: ReadRequest) -> str:
     return encode_json(request.search or request.regex)
-
-
-def _search_entries(value: Any, document: ResultDocument, request: ReadRequest) -> Iterator[_Entry]:
-    if document.is_json:
-        yield from _search_value(value, "$", request)
-    else:
-        yield from _search_text(document.text, "", request)
 
 
 def _search_value(value: Any, location: str, request: ReadRequest) -> list[_Entry]:

@@ -197,7 +197,7 @@ class ActivityRecorder:
             response.outcome = "refused"
         if not self._audit.settings.enabled:
             return
-        response.request_bytes, response.result_bytes = _measure(arguments), _measure(content)
+        response.request_bytes, response.result_bytes = _count_json_bytes(arguments), _count_json_bytes(content)
         if response.action == "call" and self._audit.records_content(client.profile):
             response.details["arguments"] = arguments
             text = _first_text(content)
@@ -325,8 +325,8 @@ def _first_text(content: object) -> str:
     return ""
 
 
-def _measure(value: object) -> int:
-    """Return the bytes of a JSON value."""
+def _count_json_bytes(value: object) -> int:
+    """Return how many bytes a value takes as JSON."""
     try:
         return len(to_json(value, inf_nan_mode="null"))
     except ValueError:
