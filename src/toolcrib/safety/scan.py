@@ -27,7 +27,7 @@ _QUOTE_CHARS: Final = 100
 _SENTENCE_CHARS: Final = 300
 _MAX_CACHED_CHARS: Final = 200
 _MIN_INSTRUCTION_CHARS: Final = 10
-# A name of fewer words, such as `readOnlyHint`, is no instruction.
+# A name of fewer words, such as `readOnlyHint`, cannot be an instruction.
 _MIN_NAME_PARTS: Final = 4
 _NAME_PART: Final = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|[^\x00-\x7f]")
 

@@ -364,7 +364,7 @@ class LlmGateway:
         observer: ResponseObserver | None = None,
         plan: ExposurePlan | None = None,
     ) -> None:
-        """Forward a request that needs no tool search; `plan` says why, if the gateway has decided it."""
+        """Forward a request that needs no tool search. If the gateway has decided so, `plan` has the reason."""
         headers = ResponseHeaders(request.upstream.name, treatment, plan=plan)
         if plan is not None:
             _log.info("%s: all tools sent, %s", request.upstream.name, plan.reason)

@@ -130,7 +130,7 @@ def _find_first_message(body: Mapping[str, Any]) -> str:
     user = (message for message in dicts_or_empty(messages) if message.get("role") == "user")
     content = dict_or_empty(next(user, None))
     text = content.get("content") or content.get("parts")
-    # Clients move their cache marks, which are no part of the text.
+    # Clients move the cache breakpoints of a prompt, so only the texts of the blocks are compared.
     blocks = [block.get("text") for block in dicts_or_empty(text)] if isinstance(text, list) else text
     return json.dumps(blocks)[:_MAX_FIRST_MESSAGE_CHARS]
 

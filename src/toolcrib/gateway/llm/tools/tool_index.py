@@ -153,7 +153,7 @@ class ToolIndex:
     """A list of tools and the search engine over them, which is built on first use.
 
     `always_sent` are the entries that are sent with every request, in this order. `tools` are the
-    tools that could be parsed, by id. `plan` says how the deferred ones are. `offers_search` is false
+    tools that could be parsed, by id. `plan` has the ids of the deferred tools and how the model gets them. `offers_search` is false
     if the client searches itself. `searches_all` also finds tools that are not deferred.
     """
 

@@ -41,7 +41,7 @@ _API_DESCRIPTIONS: Final[Mapping[LlmApi, str]] = {
     "gemini": "Google's API (/v1beta/models)",
 }
 # The APIs of upstreams that can answer the requests of an API, the best first. Chat Completions answers others by
-# translation; OpenAI's own API does so only if an alias says it.
+# translation; OpenAI's own API does so only for a model that an alias names.
 SERVING_APIS: Final[Mapping[LlmApi, tuple[LlmApi, ...]]] = {
     "messages": ("messages", "chat"),
     "openai": ("openai", "chat"),
