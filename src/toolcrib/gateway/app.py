@@ -123,7 +123,6 @@ def _build_starlette_app(
     llm_gateway = LlmGateway(
         lambda: hub.config.llm_gateway,
         get_keys=keys.get_keys,
-        max_body_bytes=hub.config.http.max_body_bytes,
         on_request=_build_request_counter(hub, metrics),
         meter=meter,
     )

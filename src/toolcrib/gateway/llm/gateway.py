@@ -23,7 +23,6 @@ from toolcrib.config.settings import (
 from toolcrib.errors import QuotaExceeded, RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import (
-    MAX_BODY_BYTES,
     TOOL_SEARCH_HEADER,
     UPSTREAM_HEADER,
     HttpExchange,
@@ -78,7 +77,6 @@ class LlmGateway:
         settings: LlmGatewayConfig | Callable[[], LlmGatewayConfig],
         *,
         get_keys: Callable[[], Sequence[ApiKey]] = tuple,
-        max_body_bytes: int = MAX_BODY_BYTES,
         on_request: OnRequest | None = None,
         meter: UsageMeter | None = None,
     ) -> None:
@@ -86,7 +84,6 @@ class LlmGateway:
         self._get_settings: Callable[[], LlmGatewayConfig] = (
             (lambda: settings) if isinstance(settings, LlmGatewayConfig) else settings
         )
-        self.max_body_bytes = max_body_bytes
         self.upstreams = LlmUpstreams(self._get_settings)
         self.memory = ConversationMemory(self.settings.max_conversations * TURNS_PER_CONVERSATION)
         # Where the responses are stored that clients have received.

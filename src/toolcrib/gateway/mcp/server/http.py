@@ -41,7 +41,6 @@ class McpEndpoint:
 
     def __init__(self, router: McpRouter, http: HttpConfig) -> None:
         self._router = router
-        self._http = http
         self._manager = ReplicaSessionManager(router.server, router.sessions, http, router.restore_connection)
 
     @asynccontextmanager
@@ -74,11 +73,7 @@ class McpEndpoint:
             return
         scope[PROFILE_SCOPE_KEY] = profile
         if request.method == "POST" and not request.headers.get(SESSION_HEADER):
-            body = await _read_body(request, self._http.max_body_bytes)
-            if body is None:
-                refusal = f"the request has more than {self._http.max_body_bytes:,} bytes"
-                await JSONResponse({"error": refusal}, 413)(scope, receive, send)
-                return
+            body = await request.body()
             message = _parse_single_request(body, request)
             if message is not None:
                 messages = await _handle_single_request(self._router, message, request)
@@ -104,16 +99,6 @@ def _select_profile(scope: Scope) -> tuple[str | None, str]:
     if from_url and from_key and from_url != from_key:
         return None, "this key does not give access to this profile; use the key's own profile"
     return from_key or from_url, ""
-
-
-async def _read_body(request: Request, limit: int) -> bytes | None:
-    """Return the body of a request, or None if it exceeds the limit."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            return None
-    return bytes(body)
 
 
 def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | None:
