@@ -44,7 +44,6 @@ from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.gateway.openapi import load_openapi
 from toolcrib.gateway.replicas import ReplicaChannel
 from toolcrib.hub.hub import Hub
-from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.shared_values import ValueKind
 
@@ -126,12 +125,7 @@ def _build_starlette_app(
         on_request=_build_request_counter(hub, metrics),
         meter=meter,
     )
-
-    def record_turn(row: AuditRow) -> None:
-        if audit.settings.enabled:
-            audit.record(row)
-
-    llm_gateway.on_turn = record_turn
+    llm_gateway.on_turn = audit.record_request
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

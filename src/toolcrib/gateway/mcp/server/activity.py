@@ -131,8 +131,7 @@ class ActivityRecorder:
             self._describe_call(response, client, params, result)
         self._update_client(response, client)
         if response.action == "list":
-            if self._audit.settings.enabled:
-                self._audit.record(_build_row(response), response.complete_row)
+            self._audit.record_request(_build_row(response), response.complete_row)
             with self._lock:
                 self._pending.append(response)
             if len(self._pending) >= MAX_PENDING_RESPONSES:
@@ -143,28 +142,26 @@ class ActivityRecorder:
             response.activity.tokens_sent += sent
             response.details["tokens_sent"] = sent
             self._hub.add_counts(tokens_found=sent, tokens_saved=-sent)
-        if self._audit.settings.enabled:
-            self._audit.record(_build_row(response))
+        self._audit.record_request(_build_row(response))
 
     def record_refusal(self, client: ConnectedClient, params: Mapping[str, Any], error: Exception) -> None:
         """Record a call that was refused with a protocol error."""
         activity = self._find_client(client)
         activity.errors += 1
-        if self._audit.settings.enabled:
-            name = params.get("name")
-            self._audit.record(
-                AuditRow(
-                    "call",
-                    "refused",
-                    key=activity.key,
-                    profile=activity.profile,
-                    client=activity.client,
-                    session=activity.session,
-                    tool=name[:200] if isinstance(name, str) else "",
-                    request_id=_get_request_id(client),
-                    details={"error": str(error)[:MAX_ERROR_CHARS]},
-                )
+        name = params.get("name")
+        self._audit.record_request(
+            AuditRow(
+                "call",
+                "refused",
+                key=activity.key,
+                profile=activity.profile,
+                client=activity.client,
+                session=activity.session,
+                tool=name[:200] if isinstance(name, str) else "",
+                request_id=_get_request_id(client),
+                details={"error": str(error)[:MAX_ERROR_CHARS]},
             )
+        )
 
     def flush(self) -> None:
         """Count the tokens of the lists that were sent. Thread-safe."""
