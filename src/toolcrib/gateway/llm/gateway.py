@@ -44,8 +44,8 @@ from toolcrib.gateway.llm.translation.response import (
     choose_translator,
     translate_headers,
 )
-from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
-from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamRequest, UpstreamResponse
+from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, LlmUpstreams
 from toolcrib.gateway.llm.usage import BudgetExceeded, UsageMeter, UsageReader
 from toolcrib.gateway.quotas import ProfileQuotas
 from toolcrib.storage.audit import AuditRow
@@ -347,11 +347,12 @@ class LlmGateway:
             headers = [(name, value) for name, value in headers if name not in CREDENTIAL_HEADERS]
         translator = choose_translator(exchange, upstream)
         if translator is None:
-            sent = ClientRequest(exchange.method, target or exchange.target, headers, body)
-            return await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
+            sent = UpstreamRequest(upstream, exchange.method, target or exchange.target, headers, body)
+            return await self.upstreams.send_for_client(sent, retry_transient=retry_transient)
         chat_body = translator.translate_request(await self._run_for_size(len(body), partial(parse_request_body, body)))
-        sent = ClientRequest(exchange.method, CHAT_TARGET, translate_headers(headers), serialize_json(chat_body))
-        response = await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
+        chat_headers = translate_headers(headers)
+        sent = UpstreamRequest(upstream, exchange.method, CHAT_TARGET, chat_headers, serialize_json(chat_body))
+        response = await self.upstreams.send_for_client(sent, retry_transient=retry_transient)
         return TranslatedResponse(response, translator, is_streaming=chat_body.get("stream") is True)
 
     async def forward_request(
