@@ -1,4 +1,7 @@
-"""`/v1/models` and `/v1beta/models`: the models of all upstreams, and the aliases; and the check of upstreams for `toolcrib doctor`."""
+"""`/v1/models` and `/v1beta/models`: the models of all upstreams, and the aliases.
+
+`toolcrib doctor` lists the models of each upstream too, to check its address and its keys.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Records of LLM requests: OpenTelemetry spans, and audit rows with the tools that went upstream.
 
-The spans have the attributes of the GenAI conventions. Only the API of OpenTelemetry is used. Spans go where the process is configured to send them, for
-example with `opentelemetry-instrument toolcrib serve`; without a configuration they cost nothing.
+The spans have the attributes of the GenAI conventions. Only the API of OpenTelemetry is used. Spans go where the process
+is configured to send them, for example with `opentelemetry-instrument toolcrib serve`; without a configuration they
+cost nothing.
 """
 
 from __future__ import annotations
