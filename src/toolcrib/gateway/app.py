@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Send
 
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.audit import AuditLog
-from toolcrib.gateway.auth import ANONYMOUS, Authenticator
+from toolcrib.gateway.auth import ANONYMOUS, Authenticator, get_principal
 from toolcrib.gateway.browser_sessions import BrowserSessions
 from toolcrib.gateway.http_server import Drain, DrainMiddleware
 from toolcrib.gateway.keys import KeyRing
@@ -97,8 +97,8 @@ class _PrincipalMiddleware:
         self._keys = keys
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        principal = scope.get("state", {}).get("principal")
-        if principal is not None and principal is not ANONYMOUS:
+        principal = get_principal(scope)
+        if principal is not ANONYMOUS:
             self._keys.count_use(principal)
             owner = f"{principal.name} {principal.profile or ''}"
             token = AccessToken(token="", client_id=owner, scopes=[])
@@ -179,9 +179,9 @@ class _StatusEndpoints:
     async def health(self, request: Request) -> JSONResponse:
         """Return whether a server has a problem."""
         # Anonymous clients of a gateway with keys see the status but not the reasons.
-        principal = request.scope.get("state", {}).get("principal")
-        is_restricted = self._services.keys.get_keys() and principal in (None, ANONYMOUS)
-        view = self._hub.get_view(getattr(principal, "profile", None))
+        principal = get_principal(request.scope)
+        is_restricted = self._services.keys.get_keys() and principal is ANONYMOUS
+        view = self._hub.get_view(principal.profile)
         problems = await anyio.to_thread.run_sync(list_problems, self._get_router(), view)
         return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
 
@@ -195,8 +195,7 @@ class _StatusEndpoints:
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in the format of Prometheus."""
-        principal = request.scope.get("state", {}).get("principal")
-        if getattr(principal, "profile", None):
+        if get_principal(request.scope).profile:
             message = "metrics cover all servers and need a key without a profile"
             return JSONResponse({"error": message}, 403)
         await anyio.to_thread.run_sync(self._metrics.refresh, self._get_router())

@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.auth import get_principal
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.sse import JsonArrayEncoder, format_event
 from toolcrib.gateway.llm.tools.exposure import ExposurePlan
@@ -140,7 +141,7 @@ def render_combined_error(error: RequestFailed) -> dict[str, Any]:
 
 def check_profile_rights(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> None:
     """Refuse clients with limited rights what the account of an upstream has stored."""
-    profile = getattr(exchange.principal, "profile", None)
+    profile = exchange.principal.profile
     if profile and upstream.api_keys and not _STATELESS_PATHS.fullmatch(exchange.path):
         raise RequestFailed(
             f"the key of the gateway for upstream {upstream.name!r} gives access to files and batches of all "
@@ -166,7 +167,7 @@ class HttpExchange:
         self.headers: list[tuple[str, str]] = [
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
         ]
-        self.principal: Any = scope.get("state", {}).get("principal")
+        self.principal = get_principal(scope)
         self.body = body
         # The model that the client asks for: the alias, or the deployment in a path of Azure.
         self.model: str = scope.get("state", {}).get("model", "")

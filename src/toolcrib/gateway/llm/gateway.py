@@ -214,7 +214,7 @@ class LlmGateway:
         }
 
     def _find_key(self, exchange: HttpExchange) -> ApiKey | None:
-        hash = getattr(exchange.principal, "key_hash", "")
+        hash = exchange.principal.key_hash
         return next((key for key in self._get_keys() if key.hash == hash), None) if hash else None
 
     def check_budget(self, exchange: HttpExchange) -> None:
@@ -235,7 +235,7 @@ class LlmGateway:
         if self.quotas is None:
             return None, None
         quotas, get_profiles = self.quotas
-        return quotas, get_profiles().get(getattr(exchange.principal, "profile", None) or "")
+        return quotas, get_profiles().get(exchange.principal.profile or "")
 
     @contextmanager
     def measure_request(
@@ -255,8 +255,7 @@ class LlmGateway:
                 # A request without a response is sent again, or its error is counted by the client.
                 if exchange.has_started:
                     describe_response(span, exchange.status, measurement.counts, headers.saved_tokens)
-                    name = getattr(exchange.principal, "name", "")
-                    self._meter.record(name, request.model, measurement.counts, headers.saved_tokens)
+                    self._meter.record(exchange.principal.name, request.model, measurement.counts, headers.saved_tokens)
 
             exchange.on_end = record
             try:
@@ -390,8 +389,8 @@ class LlmGateway:
 
         def record() -> None:
             if exchange.method == "POST":
-                name = getattr(exchange.principal, "name", "")
-                self._meter.record(name, exchange.model or exchange.path, usage.count_tokens(len(exchange.body)))
+                counts = usage.count_tokens(len(exchange.body))
+                self._meter.record(exchange.principal.name, exchange.model or exchange.path, counts)
 
         exchange.on_end = record
         try:

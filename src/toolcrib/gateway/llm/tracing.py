@@ -120,7 +120,7 @@ def find_conversation(exchange: HttpExchange, body: Mapping[str, Any]) -> str:
         or exchange.get_header("session_id")
     )
     return hashlib.sha256(
-        json.dumps([getattr(exchange.principal, "name", ""), named or _find_first_message(body)]).encode()
+        json.dumps([exchange.principal.name, named or _find_first_message(body)]).encode()
     ).hexdigest()[:16]
 
 
@@ -165,8 +165,8 @@ def build_turn_row(
         "llm",
         "error" if failed else "ok",
         time.time(),
-        key=principal.name if getattr(principal, "key_hash", "") else "",
-        profile=getattr(principal, "profile", None) or "",
+        key=principal.name if principal.key_hash else "",
+        profile=principal.profile or "",
         client=agent[:80],
         session=find_conversation(exchange, body),
         server=headers.upstream,

@@ -212,8 +212,7 @@ class ActivityRecorder:
 
     def _find_client(self, client: ConnectedClient) -> ClientActivity:
         """Return the activity of a client, which is known by its session or by its key and name."""
-        principal = _get_state(client).get("principal")
-        key = principal.name if principal is not None and principal.key_hash else ""
+        key = client.principal.name if client.principal.key_hash else ""
         name, version = _identify_client(client)
         session = client.state.id if client.state.has_session else ""
         identity = (session,) if session else (key, client.profile or "", name)
@@ -305,14 +304,10 @@ def _identify_client(client: ConnectedClient) -> tuple[str, str]:
     return name[:80], version[:40]
 
 
-def _get_state(client: ConnectedClient) -> Mapping[str, Any]:
+def _get_request_id(client: ConnectedClient) -> str:
     request = client.ctx.request
     state: Mapping[str, Any] = request.scope.get("state", {}) if isinstance(request, Request) else {}
-    return state
-
-
-def _get_request_id(client: ConnectedClient) -> str:
-    return str(_get_state(client).get("request_id", ""))
+    return str(state.get("request_id", ""))
 
 
 def _first_text(content: object) -> str:

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
+from toolcrib.gateway.auth import get_principal
 from toolcrib.gateway.mcp.server.router import QUOTA_EXCEEDED_CODE, McpRouter
 from toolcrib.gateway.mcp.server.sessions.session_manager import SESSION_HEADER, ReplicaSessionManager, replay_body
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext
@@ -94,8 +95,7 @@ def _select_profile(scope: Scope) -> tuple[str | None, str]:
     A key that has a profile gives access to no other.
     """
     from_url = scope.get("path_params", {}).get("profile")
-    principal = scope.get("state", {}).get("principal")
-    from_key = getattr(principal, "profile", None)
+    from_key = get_principal(scope).profile
     if from_url and from_key and from_url != from_key:
         return None, "this key does not give access to this profile; use the key's own profile"
     return from_key or from_url, ""
