@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+import colorsys
 import csv
 import hashlib
 import io
 import json
 import random
 import urllib.parse
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from toolcrib.demo.number_tools import MAX_ITEMS, Whole
+from toolcrib.demo.number_tools import MAX_ITEMS, Numbers, Whole
 from toolcrib.demo.text_tools import Text
 
 Items = Annotated[list[str], Field(description="The items.", max_length=MAX_ITEMS)]
@@ -25,6 +27,11 @@ Seed = Annotated[int, Field(description="The same seed gives the same result.", 
 def sort_list(items: Items, descending: bool = False) -> list[str]:
     """Sort a list of texts alphabetically."""
     return sorted(items, key=str.casefold, reverse=descending)
+
+
+def sort_numbers(numbers: Numbers, descending: bool = False) -> list[float]:
+    """Sort numbers by size."""
+    return sorted(numbers, reverse=descending)
 
 
 def remove_duplicates(items: Items) -> list[str]:
@@ -42,6 +49,16 @@ def common_items(first: Items, second: Items) -> list[str]:
     return [item for item in dict.fromkeys(first) if item in set(second)]
 
 
+def missing_items(first: Items, second: Items) -> list[str]:
+    """Return the items of a first list that a second list lacks."""
+    return [item for item in dict.fromkeys(first) if item not in set(second)]
+
+
+def split_into_groups(items: Items, size: Annotated[int, Field(ge=1, le=1000)]) -> list[list[str]]:
+    """Split a list into groups of a given size."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
 def roll_dice(
     dice: Annotated[int, Field(ge=1, le=100)] = 1, sides: Annotated[int, Field(ge=2, le=1000)] = 6, seed: Seed = 0
 ) -> list[int]:
@@ -53,6 +70,11 @@ def roll_dice(
 def format_json(text: Text) -> str:
     """Indent a JSON document so that people can read it."""
     return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+
+
+def minify_json(text: Text) -> str:
+    """Remove unneeded whitespace from a JSON document."""
+    return json.dumps(json.loads(text), separators=(",", ":"), ensure_ascii=False)
 
 
 def csv_to_json(text: Text) -> list[dict[str, Any]]:
@@ -73,6 +95,11 @@ def decode_base64(text: Text) -> str:
 def encode_url(text: Text) -> str:
     """Percent-encode a text for use in a web address."""
     return urllib.parse.quote(text, safe="")
+
+
+def decode_url(text: Text) -> str:
+    """Decode a percent-encoded text from a web address."""
+    return urllib.parse.unquote(text)
 
 
 def hash_text(text: Text, algorithm: Literal["md5", "sha1", "sha256", "sha512"] = "sha256") -> str:
@@ -103,13 +130,25 @@ def hex_to_rgb(colour: Colour) -> list[int]:
 
 def rgb_to_hex(red: Byte, green: Byte, blue: Byte) -> str:
     """Return a colour of red, green and blue in hexadecimal."""
-    return f"#{red:02x}{green:02x}{blue:02x}"
+    return _hex((red, green, blue))
+
+
+def complementary_colour(colour: Colour) -> str:
+    """Return the opposite of a colour on the colour wheel."""
+    red, green, blue = (part / 255 for part in hex_to_rgb(colour))
+    hue, light, strength = colorsys.rgb_to_hls(red, green, blue)
+    opposite = colorsys.hls_to_rgb((hue + 0.5) % 1, light, strength)
+    return _hex(round(part * 255) for part in opposite)
 
 
 def colour_contrast(first: Colour, second: Colour) -> float:
     """Return the contrast of two colours as in WCAG, from 1 to 21: how well text in one colour can be read on another."""
     light, dark = sorted((_luminance(first), _luminance(second)), reverse=True)
     return round((light + 0.05) / (dark + 0.05), 2)
+
+
+def _hex(parts: Iterable[int]) -> str:
+    return f"#{bytes(parts).hex()}"
 
 
 def _luminance(colour: str) -> float:

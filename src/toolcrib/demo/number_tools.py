@@ -6,6 +6,7 @@ import calendar
 import math
 import statistics
 from datetime import UTC, date, datetime, timedelta
+from fractions import Fraction
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -15,6 +16,7 @@ MAX_ITEMS = 2_000
 Number = Annotated[float, Field(allow_inf_nan=False)]
 Numbers = Annotated[list[Number], Field(description="The numbers.", min_length=1, max_length=MAX_ITEMS)]
 Whole = Annotated[int, Field(ge=0, le=10**12)]
+Small = Annotated[int, Field(ge=1, le=1_000_000)]
 
 _LENGTHS = {
     "millimetre": 0.001,
@@ -27,6 +29,8 @@ _LENGTHS = {
     "mile": 1609.344,
 }
 _WEIGHTS = {"gram": 1.0, "kilogram": 1000.0, "tonne": 1e6, "ounce": 28.349523125, "pound": 453.59237}
+_VOLUMES = {"millilitre": 0.001, "litre": 1.0, "cup": 0.2365882365, "gallon": 3.785411784}
+_SPEEDS = {"metres_per_second": 3.6, "kilometres_per_hour": 1.0, "miles_per_hour": 1.609344, "knots": 1.852}
 _SIZES = {
     "byte": 1,
     "kilobyte": 10**3,
@@ -39,6 +43,8 @@ _SIZES = {
 
 Length = Literal["millimetre", "centimetre", "metre", "kilometre", "inch", "foot", "yard", "mile"]
 Weight = Literal["gram", "kilogram", "tonne", "ounce", "pound"]
+Volume = Literal["millilitre", "litre", "cup", "gallon"]
+Speed = Literal["metres_per_second", "kilometres_per_hour", "miles_per_hour", "knots"]
 Size = Literal["byte", "kilobyte", "megabyte", "gigabyte", "kibibyte", "mebibyte", "gibibyte"]
 Degree = Literal["celsius", "fahrenheit", "kelvin"]
 
@@ -52,9 +58,19 @@ def add_numbers(numbers: Numbers) -> float:
     return math.fsum(numbers)
 
 
+def multiply_numbers(numbers: Numbers) -> float:
+    """Return the product of numbers."""
+    return math.prod(numbers)
+
+
 def divide_numbers(dividend: Number, divisor: Number) -> float:
     """Divide one number by another."""
     return dividend / divisor
+
+
+def percentage_of(part: Number, whole: Number) -> float:
+    """Return what percentage one number is of another."""
+    return part / whole * 100
 
 
 def percentage_change(old: Number, new: Number) -> float:
@@ -70,6 +86,11 @@ def average_of_numbers(numbers: Numbers) -> float:
 def median_of_numbers(numbers: Numbers) -> float:
     """Return the median of numbers: the one in the middle."""
     return statistics.median(numbers)
+
+
+def standard_deviation(numbers: Numbers) -> float:
+    """Return the standard deviation: how far numbers spread around their mean."""
+    return statistics.pstdev(numbers)
 
 
 def summarize_numbers(numbers: Numbers) -> dict[str, float]:
@@ -90,6 +111,11 @@ def linear_trend(x: Numbers, y: Numbers) -> dict[str, float]:
     return {"slope": slope, "intercept": intercept}
 
 
+def greatest_common_divisor(first: Whole, second: Whole) -> int:
+    """Return the largest number that divides two whole numbers."""
+    return math.gcd(first, second)
+
+
 def prime_factors(number: Annotated[int, Field(ge=2, le=10**10)]) -> list[int]:
     """Return the prime factors of a whole number."""
     factors: list[int] = []
@@ -105,6 +131,11 @@ def prime_factors(number: Annotated[int, Field(ge=2, le=10**10)]) -> list[int]:
 def factorial_of(number: Annotated[int, Field(ge=0, le=200)]) -> str:
     """Return the factorial of a whole number."""
     return str(math.factorial(number))
+
+
+def simplify_fraction(numerator: int, denominator: Small) -> str:
+    """Return a fraction in its lowest terms."""
+    return str(Fraction(numerator, denominator))
 
 
 def compound_interest(
@@ -140,6 +171,16 @@ def convert_length(amount: Number, from_unit: Length, to_unit: Length) -> float:
 def convert_weight(amount: Number, from_unit: Weight, to_unit: Weight) -> float:
     """Convert a weight or mass from one unit to another."""
     return amount * _WEIGHTS[from_unit] / _WEIGHTS[to_unit]
+
+
+def convert_volume(amount: Number, from_unit: Volume, to_unit: Volume) -> float:
+    """Convert an amount of liquid from one unit to another."""
+    return amount * _VOLUMES[from_unit] / _VOLUMES[to_unit]
+
+
+def convert_speed(amount: Number, from_unit: Speed, to_unit: Speed) -> float:
+    """Convert a speed from one unit to another."""
+    return amount * _SPEEDS[from_unit] / _SPEEDS[to_unit]
 
 
 def convert_data_size(amount: Number, from_unit: Size, to_unit: Size) -> float:
@@ -184,6 +225,11 @@ def day_of_week(day: Day) -> str:
     return calendar.day_name[date.fromisoformat(day).weekday()]
 
 
+def week_number(day: Day) -> int:
+    """Return the calendar week number of a date."""
+    return date.fromisoformat(day).isocalendar().week
+
+
 def check_leap_year(year: Year) -> bool:
     """Return whether a year is a leap year, with a 29th of February."""
     return calendar.isleap(year)
@@ -214,6 +260,11 @@ def date_of_easter(year: Year) -> str:
 def unix_time_to_date(seconds: Annotated[int, Field(ge=0, le=253_402_300_799)]) -> str:
     """Turn a Unix timestamp into a date and time, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def date_to_unix_time(moment: Annotated[str, Field(max_length=40)]) -> int:
+    """Turn a date and time, such as 2026-07-28T12:00:00+00:00, into a Unix timestamp."""
+    return int(datetime.fromisoformat(moment).timestamp())
 
 
 def format_duration(seconds: Whole) -> str:

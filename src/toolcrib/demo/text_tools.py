@@ -37,6 +37,16 @@ def uppercase_text(text: Text) -> str:
     return text.upper()
 
 
+def lowercase_text(text: Text) -> str:
+    """Return a text in lower case."""
+    return text.lower()
+
+
+def title_case_text(text: Text) -> str:
+    """Capitalize every word of a text, as in a headline."""
+    return " ".join(word[:1].upper() + word[1:] for word in text.split())
+
+
 def snake_case_name(text: Text) -> str:
     """Turn a phrase or a camelCase name into a snake_case identifier."""
     separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", text)
@@ -57,6 +67,11 @@ def reverse_text(text: Text) -> str:
 def replace_text(text: Text, find: Word, replacement: Word) -> str:
     """Replace every occurrence of a word or phrase in a text."""
     return text.replace(find, replacement) if find else text
+
+
+def find_in_text(text: Text, find: Word) -> list[int]:
+    """Return the positions at which a word or phrase occurs in a text."""
+    return [match.start() for match in re.finditer(re.escape(find), text)] if find else []
 
 
 def wrap_text(text: Text, columns: Annotated[int, Field(ge=10, le=200)] = 72) -> str:
