@@ -370,7 +370,8 @@ def _protocol_error(request: UpstreamRequest, reason: str) -> RequestFailed:
 
 def _find_certificate_problem(error: BaseException | None) -> str:
     while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
+        # That of aiohttp is one too, but the message is in its cause.
+        if isinstance(error, ssl.SSLCertVerificationError) and not isinstance(error, aiohttp.ClientError):
             return error.verify_message
         error = error.__cause__ or error.__context__
     return ""
