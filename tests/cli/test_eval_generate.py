@@ -105,3 +105,11 @@ def test_tools_that_no_query_finds_are_reported_with_a_reason(tmp_path: Path) ->
     assert found[0]["verdict"] == "does not match 'send an email' in mode lexical"
     printed = CliRunner().invoke(toolcrib, ["eval", str(tmp_path), "--mode", "lexical"]).output
     assert "never found in mode lexical by their own queries: 2 tools" in printed
+
+
+def test_tool_with_half_a_surrogate_pair_is_written(model: ScriptedModel, tmp_path: Path) -> None:
+    catalog_file, folder = tmp_path / "catalog.json", tmp_path / "set"
+    catalog_file.write_text('{"name": "send_email", "description": "Send an email \\ud83d", "input_schema": {}}')
+    result = _generate(model, str(catalog_file), folder, "--yes")
+    assert result.exit_code == 0, result.output
+    assert json.loads((folder / "tools.jsonl").read_text())["description"] == "Send an email \ud83d"

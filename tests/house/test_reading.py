@@ -15,11 +15,11 @@ import pytest
 from tests.house.reading import Figures, measure
 
 ROOT = Path(__file__).parents[2]
-MAX_LINES = 61_980
+MAX_LINES = 61_850
 MAX_MODULES = 355
 MAX_MODULES_PER_FOLDER = 16
 # House idioms per 10,000 words of docstrings and comments.
-MAX_IDIOMS = {"src/toolcrib": 9, "tests": 4, "benchmarks": 3, "training": 5}
+MAX_IDIOMS = {"src/toolcrib": 7, "tests": 4, "benchmarks": 3, "training": 5}
 MIN_RETURNS = 200
 MAX_PARTICIPLES = 0.002
 MAX_PARTICIPLES_ELSEWHERE = 0.01

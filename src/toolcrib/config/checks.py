@@ -202,15 +202,14 @@ def _is_secret_argument(argument: str, previous: str) -> bool:
 
 
 def _check_server_name(server: ServerConfig, max_name_chars: int) -> Iterator[ConfigFinding]:
-    prefix = server.alias or server.name
-    if not _TOOL_NAME.fullmatch(prefix):
+    if not _TOOL_NAME.fullmatch(server.id):
         problem = "its name contains characters that tool names cannot have; they are replaced"
         fix = 'give it an "alias" of letters, digits and _'
         yield ConfigFinding("note", problem, fix, server.name)
-    elif _SEPARATOR in prefix:
+    elif _SEPARATOR in server.id:
         problem = f"its name contains {_SEPARATOR}, which separates server and tool"
         yield ConfigFinding("warning", problem, 'give it an "alias"', server.name)
-    room = max_name_chars - len(prefix) - len(_SEPARATOR)
+    room = max_name_chars - len(server.id) - len(_SEPARATOR)
     if room < _MIN_TOOL_NAME_CHARS:
         problem = f"its name leaves {max(room, 0)} characters for tool names; longer ones are cut"
         yield ConfigFinding("warning", problem, 'give it a short "alias"', server.name)
@@ -243,7 +242,7 @@ def _check_exposure(config: GatewayConfig) -> Iterator[ConfigFinding]:
 
 def _check_patterns(config: GatewayConfig) -> Iterator[ConfigFinding]:
     """Yield the patterns that can match no tool."""
-    known = {server.alias or server.name for server in config.servers.values()}
+    known = {server.id for server in config.servers.values()}
     known |= set(config.servers)
     settings = {"toolSearch.alwaysExpose": config.tool_search.always_expose, "overrides": tuple(config.overrides)}
     for profile in config.profiles.values():

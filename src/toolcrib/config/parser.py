@@ -114,14 +114,13 @@ def _read_servers(root: ConfigSection, safety: settings.SafetyConfig, notes: lis
         servers[name] = server
     owners: dict[str, str] = {}
     for name, server in servers.items():
-        prefix = server.alias or name
-        if prefix in owners:
+        if server.id in owners:
             raise InvalidSetting(
                 (*section.path, name, "alias"),
-                f'the tools of this server and of "{owners[prefix]}" would have the same prefix '
-                f'"{prefix}"; give one of them another alias',
+                f'the tools of this server and of "{owners[server.id]}" would have the same prefix '
+                f'"{server.id}"; give one of them another alias',
             )
-        owners[prefix] = name
+        owners[server.id] = name
     return servers
 
 

@@ -100,3 +100,8 @@ class ServerConfig:
     imported_from: str = setting("", "The client and the file from which `toolcrib import` copied the server.")
     # Why the server cannot be started, for example because of an unset variable.
     problem: str = ""
+
+    @property
+    def id(self) -> str:
+        """What the public names of its tools start with: its alias, or else its name."""
+        return self.alias or self.name

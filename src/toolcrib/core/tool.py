@@ -309,7 +309,7 @@ def _json_text(name: str, field: str, value: object) -> str:
 
 
 def _is_too_deep(value: Any) -> bool:
-    """Return whether a value has so many levels that Python may fail to parse its JSON text."""
+    """Return whether a value is nested so deeply that Python may fail to parse its JSON text."""
     level, depth = [value], 0
     while level and depth < MAX_JSON_DEPTH:
         parts = (part for one in level for part in (one.values() if isinstance(one, Mapping) else one))

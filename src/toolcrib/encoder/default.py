@@ -73,7 +73,7 @@ class ResidualProjection:
 
 
 class ExactProjection(ResidualProjection):
-    """A projection without rounding errors, so that a row does not depend on the rows beside it."""
+    """A projection without rounding errors, so that a row does not depend on the other rows."""
 
     def __init__(self, *arrays: Array) -> None:
         super().__init__(*arrays)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -10,8 +9,7 @@ from pathlib import Path
 from toolcrib.core.catalog import Catalog
 from toolcrib.core.tool import MAX_EXAMPLES
 from toolcrib.errors import InvalidCatalogFile
-from toolcrib.files.atomic_write import write_file_atomically
-from toolcrib.files.json_file import read_json_file
+from toolcrib.files.json_file import read_json_file, write_json_lines
 
 
 def read_example_requests(path: str | PathLike[str]) -> dict[str, tuple[str, ...]]:
@@ -36,8 +34,7 @@ def write_example_requests(
         {"fingerprint": fingerprint, "tool": tools.get(fingerprint, ""), "requests": list(texts)}
         for fingerprint, texts in requests.items()
     ]
-    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    write_file_atomically(Path(path), text.encode())
+    write_json_lines(Path(path), rows)
 
 
 def add_example_requests(catalog: Catalog, requests: Mapping[str, Sequence[str]]) -> Catalog:

@@ -248,9 +248,12 @@ def average_over_sets(summaries: Sequence[EvalSummary]) -> dict[str, dict[str, f
 
 def find_best_modes(group: QueryGroup, metric: str) -> frozenset[str]:
     """Return the modes with the best value after rounding; none if all are equal."""
-    rounded = {
-        mode: round(100 * metrics[metric].value, 1) for mode, metrics in group.metrics.items() if metric in metrics
-    }
+    return find_best_values(metric, {m: found[metric].value for m, found in group.metrics.items() if metric in found})
+
+
+def find_best_values(metric: str, values: Mapping[str, float]) -> frozenset[str]:
+    """Return the modes with the best of some values after rounding; none if all are equal."""
+    rounded = {mode: round(100 * value, 1) for mode, value in values.items()}
     if len(set(rounded.values())) < 2:
         return frozenset()
     best = (min if metric in LOWER_IS_BETTER else max)(rounded.values())

@@ -19,9 +19,9 @@ def write_file_atomically(
 ) -> None:
     """Replace a file in one step. Errors of the file system raise OSError.
 
-    `content` is the bytes, or a function that writes them. Symbolic links are followed. An existing file keeps its permissions; a new one gets `mode`
-    minus the umask. `check` is called last and may raise to cancel the write. Pipes and devices are
-    written to directly.
+    `content` is the bytes, or a function that writes them. Symbolic links are followed. An existing file keeps its
+    permissions; a new one gets `mode` minus the umask. `check` is called last and may raise to cancel the write. Pipes
+    and devices are written to directly.
     """
     if path.exists() and not path.is_file():
         if check is not None:

@@ -1,17 +1,18 @@
-"""Read JSON and JSON Lines files, with error messages that name the line and the remedy."""
+"""Read JSON and JSON Lines files, with error messages that name the line and the remedy; write JSON Lines."""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import NoReturn
 
 from toolcrib.errors import ToolcribError
+from toolcrib.files.atomic_write import write_file_atomically
 
 MAX_FILE_BYTES = 50 * 1024 * 1024
 STANDARD_INPUT = "-"
@@ -121,6 +122,13 @@ def read_json_file(path: str | PathLike[str], error_type: type[ToolcribError], e
     if not text.strip():
         raise error_type(f"{file}: the file is empty; it should contain {expected_content}")
     return JsonFile(file, text, error_type)
+
+
+def write_json_lines(path: Path, rows: Iterable[object]) -> None:
+    """Write each row as a line of JSON; the file is replaced in one step. Errors of the file system raise OSError."""
+    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
+    # Halves of surrogate pairs cannot be encoded; they become JSON escapes.
+    write_file_atomically(path, text.encode("utf-8", "backslashreplace"))
 
 
 def _read_bytes(path: str | PathLike[str], file: str, error_type: type[ToolcribError]) -> bytes:

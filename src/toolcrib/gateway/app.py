@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Receive, Send
 
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.audit import AuditLog
-from toolcrib.gateway.auth import ANONYMOUS, Authenticator
+from toolcrib.gateway.auth import ANONYMOUS, Authenticator, get_principal
 from toolcrib.gateway.browser_sessions import BrowserSessions
 from toolcrib.gateway.http_server import Drain, DrainMiddleware
 from toolcrib.gateway.keys import KeyRing
@@ -44,7 +44,6 @@ from toolcrib.gateway.middleware import SecurityMiddleware
 from toolcrib.gateway.openapi import load_openapi
 from toolcrib.gateway.replicas import ReplicaChannel
 from toolcrib.hub.hub import Hub
-from toolcrib.storage.audit import AuditRow
 from toolcrib.storage.llm_usage import LlmUsage
 from toolcrib.storage.shared_values import ValueKind
 
@@ -62,15 +61,15 @@ def build_http_app(
 ) -> SecurityMiddleware:
     """Return the application of `toolcrib serve`. Browsers need the `pages` of the console, and `sessions`."""
     metrics = MetricsRegistry()
-    recording = Recording(AuditLog(hub), KeyRing(hub), drain or Drain())
+    services = AppServices(AuditLog(hub), KeyRing(hub), drain or Drain())
     # The keys change with the configuration, and at run time.
-    auth = Authenticator(recording.keys.get_keys, sessions)
-    login = LoginApi(sessions, auth.get_keys, recording.audit).routes() if sessions else []
-    app = DrainMiddleware(build_unprotected_app(hub, metrics, on_started, [*login, *pages], recording), recording.drain)
+    auth = Authenticator(services.keys.get_keys, sessions)
+    login = LoginApi(sessions, auth.get_keys, services.audit).routes() if sessions else []
+    app = DrainMiddleware(build_unprotected_app(hub, metrics, on_started, [*login, *pages], services), services.drain)
     return SecurityMiddleware(app, hub.config.http, auth, metrics=metrics)
 
 
-class Recording(NamedTuple):
+class AppServices(NamedTuple):
     """The audit log, the keys and the shutdown of an application."""
 
     audit: AuditLog
@@ -83,11 +82,11 @@ def build_unprotected_app(
     metrics: MetricsRegistry,
     on_started: OnServerStart | None = None,
     pages: Sequence[BaseRoute] = (),
-    recording: Recording | None = None,
+    services: AppServices | None = None,
 ) -> ASGIApp:
     """Return the application without authentication and limits."""
-    recording = recording or Recording(AuditLog(hub), KeyRing(hub), Drain())
-    return _PrincipalMiddleware(_build_starlette_app(hub, metrics, on_started, pages, recording), recording.keys)
+    services = services or AppServices(AuditLog(hub), KeyRing(hub), Drain())
+    return _PrincipalMiddleware(_build_starlette_app(hub, metrics, on_started, pages, services), services.keys)
 
 
 class _PrincipalMiddleware:
@@ -98,8 +97,8 @@ class _PrincipalMiddleware:
         self._keys = keys
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        principal = scope.get("state", {}).get("principal")
-        if principal is not None and principal is not ANONYMOUS:
+        principal = get_principal(scope)
+        if principal is not ANONYMOUS:
             self._keys.count_use(principal)
             owner = f"{principal.name} {principal.profile or ''}"
             token = AccessToken(token="", client_id=owner, scopes=[])
@@ -112,9 +111,9 @@ def _build_starlette_app(
     metrics: MetricsRegistry,
     on_started: OnServerStart | None,
     pages: Sequence[BaseRoute],
-    recording: Recording,
+    services: AppServices,
 ) -> Starlette:
-    audit, keys, drain = recording
+    audit, keys, drain = services
     audit.before_flush.append(keys.flush)
     # Set once the gateway runs, before the first request.
     routers: list[McpRouter] = []
@@ -123,16 +122,10 @@ def _build_starlette_app(
     llm_gateway = LlmGateway(
         lambda: hub.config.llm_gateway,
         get_keys=keys.get_keys,
-        max_body_bytes=hub.config.http.max_body_bytes,
         on_request=_build_request_counter(hub, metrics),
         meter=meter,
     )
-
-    def record_turn(row: AuditRow) -> None:
-        if audit.settings.enabled:
-            audit.record(row)
-
-    llm_gateway.on_turn = record_turn
+    llm_gateway.on_turn = audit.record_request
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -157,7 +150,7 @@ def _build_starlette_app(
     add_access_routes(api, hub, keys)
     add_llm_routes(api)
     routes: list[BaseRoute] = [
-        *_StatusEndpoints(hub, recording, metrics, lambda: routers[0]).routes(),
+        *_StatusEndpoints(hub, services, metrics, lambda: routers[0]).routes(),
         *api.routes,
         *build_llm_routes(llm_gateway),
         *pages,
@@ -169,9 +162,9 @@ class _StatusEndpoints:
     """The state of the gateway for load balancers and monitoring."""
 
     def __init__(
-        self, hub: Hub, recording: Recording, metrics: MetricsRegistry, get_router: Callable[[], McpRouter]
+        self, hub: Hub, services: AppServices, metrics: MetricsRegistry, get_router: Callable[[], McpRouter]
     ) -> None:
-        self._hub, self._recording, self._get_router = hub, recording, get_router
+        self._hub, self._services, self._get_router = hub, services, get_router
         self._registry, self._metrics = metrics, GatewayMetrics(metrics)
 
     def routes(self) -> list[BaseRoute]:
@@ -186,24 +179,23 @@ class _StatusEndpoints:
     async def health(self, request: Request) -> JSONResponse:
         """Return whether a server has a problem."""
         # Anonymous clients of a gateway with keys see the status but not the reasons.
-        principal = request.scope.get("state", {}).get("principal")
-        is_restricted = self._recording.keys.get_keys() and principal in (None, ANONYMOUS)
-        view = self._hub.get_view(getattr(principal, "profile", None))
+        principal = get_principal(request.scope)
+        is_restricted = self._services.keys.get_keys() and principal is ANONYMOUS
+        view = self._hub.get_view(principal.profile)
         problems = await anyio.to_thread.run_sync(list_problems, self._get_router(), view)
         return JSONResponse({"status": "degraded" if problems else "ok", "reasons": [] if is_restricted else problems})
 
     async def ready(self, request: Request) -> JSONResponse:
         """Return whether the gateway takes requests."""
         starting = [name for name, error in self._get_router().pool.unlisted_servers().items() if not error]
-        status = "draining" if self._recording.drain.is_started else "starting" if starting else "ready"
+        status = "draining" if self._services.drain.is_started else "starting" if starting else "ready"
         # Without its database a gateway still searches and calls, so it stays ready.
         store = "ok" if self._hub.store.is_available else "unavailable"
         return JSONResponse({"status": status, "store": store}, 200 if status == "ready" else 503)
 
     async def metrics(self, request: Request) -> Response:
         """Return the metrics in the format of Prometheus."""
-        principal = request.scope.get("state", {}).get("principal")
-        if getattr(principal, "profile", None):
+        if get_principal(request.scope).profile:
             message = "metrics cover all servers and need a key without a profile"
             return JSONResponse({"error": message}, 403)
         await anyio.to_thread.run_sync(self._metrics.refresh, self._get_router())

@@ -80,6 +80,11 @@ class AuditLog:
         own = found.record_content if found else None
         return self.settings.record_content if own is None else own
 
+    def record_request(self, row: AuditRow, complete: CompleteRow | None = None) -> None:
+        """Record a search, a call or another request, unless `audit.enabled` is false."""
+        if self.settings.enabled:
+            self.record(row, complete)
+
     def record(self, row: AuditRow, complete: CompleteRow | None = None) -> None:
         """Buffer a row; the background task writes it. A row that was recorded survives a kill of this process.
 

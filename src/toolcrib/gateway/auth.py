@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Callable, Collection, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
@@ -42,6 +42,12 @@ class Principal:
 
 
 ANONYMOUS: Final = Principal("anyone")
+
+
+def get_principal(scope: Mapping[str, Any]) -> Principal:
+    """Return the sender of a request, which the middleware has authenticated."""
+    principal: Principal = scope.get("state", {}).get("principal", ANONYMOUS)
+    return principal
 
 
 class Authenticator:

@@ -2,8 +2,8 @@
 
 Without these limits, a client that sends its headers slowly could keep a connection open forever, or fill the memory.
 
-After SIGTERM a gateway first reports that it is not ready, so that a proxy sends new requests elsewhere.
-When no new requests come, it stops accepting connections, ends the streams that have no end, and finishes the requests in flight.
+After SIGTERM a gateway first reports that it is not ready, so that a proxy sends new requests elsewhere. When no new
+requests come, it stops accepting connections, ends the streams that have no end, and finishes the requests in flight.
 """
 
 from __future__ import annotations

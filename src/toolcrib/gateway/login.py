@@ -16,7 +16,7 @@ from starlette.routing import Route
 from toolcrib.config.settings import ApiKey
 from toolcrib.errors import InvalidStore
 from toolcrib.gateway.audit import AuditLog
-from toolcrib.gateway.auth import LOGIN_PATH, MAX_KEY_CHARS, Principal, find_key
+from toolcrib.gateway.auth import LOGIN_PATH, MAX_KEY_CHARS, find_key, get_principal
 from toolcrib.gateway.browser_sessions import BROWSER_SESSION_SECONDS, COOKIE_NAME, BrowserSessions
 from toolcrib.storage.audit import AuditOutcome, AuditRow
 
@@ -83,7 +83,7 @@ class LoginApi:
         return JSONResponse({"error": error}, 401)
 
     async def _log_out(self, request: Request) -> Response:
-        session = _get_principal(request).session
+        session = get_principal(request.scope).session
         try:
             await anyio.to_thread.run_sync(self._sessions.end_session, session)
         except InvalidStore as error:
@@ -98,7 +98,7 @@ class LoginApi:
         return response
 
     async def _get_session(self, request: Request) -> Response:
-        principal = _get_principal(request)
+        principal = get_principal(request.scope)
         return JSONResponse(
             {
                 "name": principal.name,
@@ -116,11 +116,6 @@ def _build_row(request: Request, outcome: AuditOutcome, **fields: Any) -> AuditR
 
 def _build_retry_response(error: str) -> Response:
     return JSONResponse({"error": error}, 503, {"retry-after": "1"})
-
-
-def _get_principal(request: Request) -> Principal:
-    principal: Principal = request.scope["state"]["principal"]
-    return principal
 
 
 async def _read_object(request: Request) -> dict[str, Any]:

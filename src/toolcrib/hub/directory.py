@@ -293,14 +293,13 @@ def build_server_tools(
 
     `quarantined`, `changed` and `findings` have the names on the server.
     """
-    server_id = server.alias or server.name
     entries: list[DirectoryEntry] = []
     quarantined_tools: dict[str, QuarantinedTool] = {}
     for definition in definitions:
         remote_name = definition.name
         if not _is_exposed(server, remote_name):
             continue
-        name = build_public_name(server_id, settings, remote_name)
+        name = build_public_name(server.id, settings, remote_name)
         if remote_name in quarantined:
             id = f"{server.name}{SERVER_SEPARATOR}{remote_name}"
             quarantined_tools[name] = QuarantinedTool(name, id, quarantined[remote_name])

@@ -335,9 +335,7 @@ class Hub:
 
     def _build_server_tools(self, server: ServerConfig, manifest: ServerManifest) -> ServerTools:
         parsed = parse_definitions(
-            manifest.tools,
-            server=server.alias or server.name,
-            server_description=manifest.instructions[:MAX_INSTRUCTION_CHARS],
+            manifest.tools, server=server.id, server_description=manifest.instructions[:MAX_INSTRUCTION_CHARS]
         )
         findings = self._scan_definitions(server, manifest, parsed.definitions)
         review = self._review_definitions(server, manifest, parsed.definitions, findings)

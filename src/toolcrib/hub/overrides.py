@@ -35,10 +35,9 @@ def apply_overrides(
     if not overrides:
         return tools
     entries: list[DirectoryEntry] = []
-    server_id = tools.server.alias or tools.server.name
-    problems = [f"the override of {name} matches no tool" for name in _find_unmatched(tools, overrides, server_id)]
+    problems = [f"the override of {name} matches no tool" for name in _find_unmatched(tools, overrides)]
     for entry in tools.entries:
-        override = find_override(overrides, entry, server_id)
+        override = find_override(overrides, entry, tools.server.id)
         if override is not None:
             try:
                 problems += find_override_problems(entry, override)
@@ -63,12 +62,12 @@ def find_override(overrides: Mapping[str, ToolOverride], entry: DirectoryEntry, 
     return merged
 
 
-def _find_unmatched(tools: ServerTools, overrides: Iterable[str], server_id: str) -> list[str]:
+def _find_unmatched(tools: ServerTools, overrides: Iterable[str]) -> list[str]:
     """Return the overrides that name a tool of a server that the server does not have."""
     if not tools.entries:
         # The tools may not be known yet.
         return []
-    prefix = f"{server_id}{SERVER_SEPARATOR}"
+    prefix = f"{tools.server.id}{SERVER_SEPARATOR}"
     known = {entry.name for entry in tools.entries} | {f"{prefix}{entry.remote_name}" for entry in tools.entries}
     known.update(tools.quarantined)
     names = [name for name in overrides if name.startswith(prefix) and not set(name) & set("*?[")]
@@ -123,11 +122,10 @@ def apply_profile(directory: ToolDirectory, profile: AccessProfile, settings: To
 
 def _quarantine_unpinned(tools: ServerTools, pins: Mapping[str, str]) -> ServerTools:
     """Quarantine the tools of a server whose definitions differ from the pins of a profile."""
-    server_id = tools.server.alias or tools.server.name
     kept: list[DirectoryEntry] = []
     quarantined = dict(tools.quarantined)
     for entry in tools.entries:
-        names = (f"{server_id}{SERVER_SEPARATOR}{entry.remote_name}", entry.name)
+        names = (f"{tools.server.id}{SERVER_SEPARATOR}{entry.remote_name}", entry.name)
         wanted = [pins[name] for name in names if name in pins]
         if wanted and any(pin != compute_fingerprint(entry.original or entry.definition) for pin in wanted):
             quarantined[entry.name] = QuarantinedTool(entry.name, names[0], _UNPINNED)

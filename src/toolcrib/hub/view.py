@@ -86,17 +86,13 @@ class AccessView:
         return self.engine.search(query, limit=limit, mode=EXPRESSION_MODE, where=where, allowed=self.tool_ids)
 
     def may_use_tool(self, server: str, name: str) -> bool:
-        """Return whether this profile may use a tool, known by its public name."""
+        """Return whether this profile may use a tool or a prompt, known by its public name."""
         tools = self.profile.tools
         return self.may_use_server(server) and (tools is None or matches_any(name, tools))
 
     def may_use_server(self, server: str) -> bool:
         """Return whether a server may have tools of this profile, before its tools are known."""
         return self.profile.servers is None or server in self.profile.servers
-
-    def may_use_prompt(self, server: str, name: str) -> bool:
-        """Return whether this profile may use a prompt, known by its public name. The tool filter applies."""
-        return self.may_use_tool(server, name)
 
     def may_use_resources(self, server: str) -> bool:
         """Return whether this profile may use a server's resources.
@@ -106,7 +102,7 @@ class AccessView:
         """
         if self.profile.tools is None or not self.may_use_server(server):
             return self.may_use_server(server)
-        prefixes = [tools.server.alias or server for tools in self.directory.servers if tools.server.name == server]
+        prefixes = [tools.server.id for tools in self.directory.servers if tools.server.name == server]
         start = f"{next(iter(prefixes), server)}{SERVER_SEPARATOR}"
         return any(pattern.endswith("*") and fnmatchcase(start, pattern) for pattern in self.profile.tools)
 
@@ -206,7 +202,7 @@ class AccessView:
         patterns = (*self.settings.always_expose, *self.profile.always_expose)
         apps = [name for name, entry in self.entries.items() if entry.is_app][:MAX_LISTED_APPS]
         exposed = frozenset(name for name in self.entries if matches_any(name, patterns)) | frozenset(apps)
-        servers = tuple(tools.server.alias or tools.server.name for tools in self.directory.servers)
+        servers = tuple(tools.server.id for tools in self.directory.servers)
         order = Selection((*self.settings.tool_selection_order, ALPHABETICAL), servers)
         limit = max(max_visible - len(exposed), 0)
         disclosure = Disclosure(_ALWAYS_ACTIVE, exposed, max_visible_tools=limit, selection=order)

@@ -81,7 +81,7 @@ class SentenceScorer:
             yield means @ self._linear + hidden @ self._narrow + self._bias
 
 
-class OrderDetector:
+class InstructionDetector:
     """Finds suspicious sentences with the shipped weights.
 
     A filter that reads only words skips the passages that are clearly harmless, about three quarters.
@@ -156,9 +156,9 @@ def compute_detector_version() -> str:
 
 
 @cache
-def load_detector() -> OrderDetector:
+def load_detector() -> InstructionDetector:
     """Return the detector; the weights are read at the first call."""
-    return OrderDetector()
+    return InstructionDetector()
 
 
 def _split_sentences(text: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ _QUOTE_CHARS: Final = 100
 _SENTENCE_CHARS: Final = 300
 _MAX_CACHED_CHARS: Final = 200
 _MIN_INSTRUCTION_CHARS: Final = 10
-# A name of fewer words, such as `readOnlyHint`, is no instruction.
+# A name of fewer words, such as `readOnlyHint`, cannot be an instruction.
 _MIN_NAME_PARTS: Final = 4
 _NAME_PART: Final = re.compile(r"[A-Z]?[^\W\d_A-Z]+|[A-Z]+|[^\x00-\x7f]")
 
@@ -82,7 +82,7 @@ def scan_definition(tool: Mapping[str, Any], other_names: Collection[str] = froz
             findings[replace(finding, location=_format_path(path))] = None
         if not any(finding.severity == "high" for finding in found):
             unsuspected.append((path, text))
-    findings.update(dict.fromkeys(_find_orders(str(tool.get("name", "")), unsuspected)))
+    findings.update(dict.fromkeys(_find_suspicious_sentences(str(tool.get("name", "")), unsuspected)))
     return add_references(tool, findings, other_names)
 
 
@@ -143,7 +143,7 @@ def _split_texts(name: str, texts: list[tuple[TextPath, str]], tokenizer: WordPi
     return split_passages(tokenizer, name, named)
 
 
-def _find_orders(name: str, texts: list[tuple[TextPath, str]]) -> Iterator[SafetyFinding]:
+def _find_suspicious_sentences(name: str, texts: list[tuple[TextPath, str]]) -> Iterator[SafetyFinding]:
     """Yield a finding for each sentence that reads like an instruction to the model."""
     detector = load_detector()
     passages = _split_texts(name, texts, detector.tokenizer)

@@ -187,7 +187,7 @@ class TurnHandler:
     @cached_property
     def search_tool(self) -> Tool:
         """The tool that finds the others."""
-        execute = self._free_name(self._execute_name)
+        execute = self._find_free_name(self._execute_name)
         reveal, dispatch = prompts.SEARCH_DESCRIPTION, prompts.DISPATCH_DESCRIPTION
         if self.plan.tier == "stub":
             reveal, dispatch = prompts.STUB_DESCRIPTION, prompts.STUB_DISPATCH_DESCRIPTION
@@ -195,7 +195,7 @@ class TurnHandler:
         limit = prompts.LIMIT_DESCRIPTION.format(most=MAX_LIMIT, default=DEFAULT_LIMIT)
         texts = {"type": "array", "items": {"type": "string"}}
         return Tool(
-            self._free_name(self.search_name),
+            self._find_free_name(self.search_name),
             self._add_names(description),
             {
                 "type": "object",
@@ -222,7 +222,7 @@ class TurnHandler:
             description = prompts.CODE_DESCRIPTION
             properties = {"code": {**text, "description": prompts.CODE_PARAMETER}}
         schema = {"type": "object", "properties": properties, "required": list(properties)}
-        return Tool(self._free_name(self._execute_name), description.format(search=search), schema, policy="never")
+        return Tool(self._find_free_name(self._execute_name), description.format(search=search), schema, policy="never")
 
     def is_allowed(self, tool: Tool) -> bool:
         """Return whether the caller may use a tool."""
@@ -312,7 +312,7 @@ class TurnHandler:
             names[MAX_LISTED_NAMES:] = ["…"]
         return f"{description} {prompts.SOURCE_NAMES.format(names=', '.join(names))}"
 
-    def _free_name(self, name: str) -> str:
+    def _find_free_name(self, name: str) -> str:
         """Return the name, with underscores before it if a tool of the catalog has it."""
         while self.names.find_tool(name):
             name = f"_{name}"

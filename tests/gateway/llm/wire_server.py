@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from toolcrib.config.settings import LlmGatewayConfig, LlmUpstreamConfig
-from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamRequest, UpstreamResponse
 from toolcrib.gateway.llm.upstream.upstreams import LlmUpstreams
 
 Responder = Callable[["ServerConnection"], Awaitable[None]]
@@ -128,7 +128,7 @@ class UpstreamUnderTest:
         """Send a request and return its response."""
         method, headers = options.pop("method", "POST"), options.pop("headers", [("a", "b")])
         body = options.pop("body", b"{}")
-        return await self.upstreams.send(self.upstream, method, path, headers, body, **options)
+        return await self.upstreams.send(UpstreamRequest(self.upstream, method, path, headers, body), **options)
 
     async def read(self, path: str = "/v1/x", **options: Any) -> bytes:
         """Send a request and return the body of its response."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -41,8 +40,9 @@ from toolcrib.encoder.default import DEFAULT_ENCODER
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, EvalSet, ToolPool, build_pool, read_eval_sets
 from toolcrib.evaluation.runner import EvalResult, NeverFoundTool, build_rankers, list_never_found, run_queries
 from toolcrib.evaluation.summary import EvalSummary, summarize
-from toolcrib.files.atomic_write import resolve_links, write_file_atomically
+from toolcrib.files.atomic_write import resolve_links
 from toolcrib.files.catalog_file import read_catalog_file
+from toolcrib.files.json_file import write_json_lines
 from toolcrib.search.engine import RANKERS, SearchEngine
 from toolcrib.search.ranker import Ranker
 
@@ -276,9 +276,8 @@ def _write_dump(path: Path, outcomes: Sequence[_SetOutcome]) -> str:
         for mode, results in outcome.results.items()
         for result in results
     )
-    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
     try:
-        write_file_atomically(path, text.encode("utf-8", "backslashreplace"))
+        write_json_lines(path, rows)
     except OSError as error:
         reason = error.strerror or error
         return sanitize(f"{path}: cannot be written: {reason}; choose another file")

@@ -18,7 +18,7 @@ from toolcrib.enrichment.checks import CheckedRequests, RejectedRequest, find_te
 from toolcrib.enrichment.writer import WrittenRequests, write_checked_requests
 from toolcrib.errors import EnrichmentFailed
 from toolcrib.evaluation.eval_set import QUERIES_FILE, TOOLS_FILE, read_eval_set
-from toolcrib.files.atomic_write import write_file_atomically
+from toolcrib.files.json_file import write_json_lines
 from toolcrib.search.engine import SearchEngine
 
 QUERIES_PER_TOOL: Final = 1
@@ -57,8 +57,8 @@ class GeneratedSet:
             query["any_of"] = True
         self._queries.append(query)
         self._folder.mkdir(parents=True, exist_ok=True)
-        _write_lines(self._folder / TOOLS_FILE, [tool.to_dict() for tool in self.catalog])
-        _write_lines(self._folder / QUERIES_FILE, self._queries)
+        write_json_lines(self._folder / TOOLS_FILE, [tool.to_dict() for tool in self.catalog])
+        write_json_lines(self._folder / QUERIES_FILE, self._queries)
 
 
 def generate_eval_set(folder: Path, catalog: Catalog, options: WriterOptions, *, limit: int, accept_all: bool) -> None:
@@ -122,8 +122,3 @@ def _ask_for_approval(engine: SearchEngine, text: str, tool: Tool) -> str:
     if answer == "e":
         return str(click.prompt("  Query", default=text)).strip()
     return text if answer == "y" else ""
-
-
-def _write_lines(path: Path, rows: Sequence[dict[str, Any]]) -> None:
-    text = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
-    write_file_atomically(path, text.encode())

@@ -24,6 +24,7 @@ from toolcrib.evaluation.summary import (
     QueryGroup,
     average_over_sets,
     find_best_modes,
+    find_best_values,
 )
 
 SIGNIFICANCE_LEVEL: Final = 0.05
@@ -123,13 +124,9 @@ def _print_row(label: str, group: QueryGroup, metric: str, modes: Sequence[str])
 
 def _print_mean(metric: str, values: Mapping[str, float], modes: Sequence[str]) -> None:
     """Print a row without intervals: the sets are not a random sample."""
-    rounded = {mode: round(100 * value, 1) for mode, value in values.items()}
-    best = (min if metric in LOWER_IS_BETTER else max)(rounded.values())
-    all_equal = len(set(rounded.values())) < 2
+    best = find_best_values(metric, values)
     cells = (
-        _style_cell(f"{rounded[mode]:5.1f}", "", rounded[mode] == best and not all_equal)
-        if mode in rounded
-        else " " * _CELL_COLUMNS
+        _style_cell(f"{100 * values[mode]:5.1f}", "", mode in best) if mode in values else " " * _CELL_COLUMNS
         for mode in modes
     )
     click.echo(f"{_format_label(metric, metric)}{''.join(cells)}".rstrip())

@@ -127,7 +127,7 @@ def load_used_config(config_file: str | None) -> GatewayConfig:
 def _list_overridden(tool: PendingTool, config: GatewayConfig) -> list[str]:
     """Return the keys that overrides of this tool set. Pins and differences are of the server's definition."""
     server = config.servers.get(tool.server)
-    id = f"{server.alias or server.name if server else tool.server}{SERVER_SEPARATOR}{tool.pin.tool}"
+    id = f"{server.id if server else tool.server}{SERVER_SEPARATOR}{tool.pin.tool}"
     matching = (one for one in config.overrides.values() if matches_any(id, [one.pattern]))
     return list(dict.fromkeys(key for override in matching for key in override.changed_fields))
 

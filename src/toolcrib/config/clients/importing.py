@@ -242,7 +242,7 @@ def plan_import(path: Path, discovered: Iterable[DiscoveredServer], environment:
             imported.append(_describe_existing(server, existing, entries[existing]))
             continue
         aliases = {entry["alias"] for entry in entries.values() if isinstance(entry, Mapping) and "alias" in entry}
-        name = _free_name(server, {*entries, *aliases})
+        name = _find_free_name(server, {*entries, *aliases})
         source = f"{server.source.title}: {server.source.path}"
         entries[name] = {**server.entry, _SOURCE_KEY: escape_variables(source)}
         text = set_member(text, target.section, name, entries[name])
@@ -270,7 +270,7 @@ def _is_same_server(existing: object, entry: Mapping[str, Any]) -> bool:
     return first == second
 
 
-def _free_name(server: DiscoveredServer, used: Collection[str]) -> str:
+def _find_free_name(server: DiscoveredServer, used: Collection[str]) -> str:
     """Return the name of the server, with the client and a number appended if it is in use."""
     if server.name not in used:
         return server.name

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 from urllib.parse import quote, unquote
 
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.errors import RequestFailed
+from toolcrib.gateway.auth import get_principal
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.sse import JsonArrayEncoder, format_event
 from toolcrib.gateway.llm.tools.exposure import ExposurePlan
@@ -24,7 +25,6 @@ from toolcrib.gateway.llm.usage import BudgetExceeded
 from toolcrib.gateway.logs import request_id
 from toolcrib.gateway.quotas import REFUSAL_SECONDS
 
-MAX_BODY_BYTES: Final = 32 << 20
 TOOL_SEARCH_HEADER: Final = "x-toolcrib-tool-search"
 # Sent with every response; in a request without a model it selects the upstream.
 UPSTREAM_HEADER: Final = "x-toolcrib-upstream"
@@ -141,7 +141,7 @@ def render_combined_error(error: RequestFailed) -> dict[str, Any]:
 
 def check_profile_rights(exchange: HttpExchange, upstream: LlmUpstreamConfig) -> None:
     """Refuse clients with limited rights what the account of an upstream has stored."""
-    profile = getattr(exchange.principal, "profile", None)
+    profile = exchange.principal.profile
     if profile and upstream.api_keys and not _STATELESS_PATHS.fullmatch(exchange.path):
         raise RequestFailed(
             f"the key of the gateway for upstream {upstream.name!r} gives access to files and batches of all "
@@ -167,7 +167,7 @@ class HttpExchange:
         self.headers: list[tuple[str, str]] = [
             (name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]
         ]
-        self.principal: Any = scope.get("state", {}).get("principal")
+        self.principal = get_principal(scope)
         self.body = body
         # The model that the client asks for: the alias, or the deployment in a path of Azure.
         self.model: str = scope.get("state", {}).get("model", "")
@@ -340,20 +340,15 @@ Handler = Callable[[HttpExchange], Awaitable[None]]
 class LlmEndpoint:
     """An ASGI application that calls a handler and renders its errors in the API's format."""
 
-    def __init__(self, handler: Handler, render_error: ErrorRenderer, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+    def __init__(self, handler: Handler, render_error: ErrorRenderer) -> None:
         self._handler = handler
         self._render_error = render_error
-        self._max_body_bytes = max_body_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request. Cancel the handler if the client disconnects."""
         if not request_id.get():
             request_id.set(secrets.token_hex(8))
-        try:
-            body = await self._read_body(receive)
-        except RequestFailed as error:
-            await self._send_error(HttpExchange(scope, b"", send), error)
-            return
+        body = await _read_body(receive)
         if body is None:
             return
         exchange = HttpExchange(scope, body, send)
@@ -366,26 +361,6 @@ class LlmEndpoint:
             exchange.cancel_timers()
             disconnect.remove_done_callback(exchange.abandon)
             disconnect.cancel()
-
-    async def _read_body(self, receive: Receive) -> bytes | None:
-        """Return the body, or None if the client disconnected before its end."""
-        chunks: list[bytes] = []
-        bytes_left = self._max_body_bytes
-        while True:
-            message: Message = await receive()
-            if message["type"] == "http.disconnect":
-                return None
-            chunk: bytes = message.get("body", b"")
-            bytes_left -= len(chunk)
-            if bytes_left < 0:
-                raise RequestFailed(
-                    f"the request is larger than {self._max_body_bytes:,} bytes; send less, or "
-                    'raise "http": {"maxBodyBytes": …} of the gateway',
-                    413,
-                )
-            chunks.append(chunk)
-            if not message.get("more_body"):
-                return b"".join(chunks)
 
     async def _handle(self, exchange: HttpExchange) -> None:
         while True:
@@ -421,6 +396,18 @@ class LlmEndpoint:
         # Only errors of the Messages API have a type, and Google's client cannot read the names of events.
         await exchange.write(format_event(rendered.get("type", ""), body))
         await exchange.end_response()
+
+
+async def _read_body(receive: Receive) -> bytes | None:
+    """Return the body, whose size the middleware limits, or None if the client disconnected before its end."""
+    chunks: list[bytes] = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body"):
+            return b"".join(chunks)
 
 
 async def _wait_for_disconnect(receive: Receive) -> None:

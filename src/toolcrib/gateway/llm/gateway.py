@@ -23,7 +23,6 @@ from toolcrib.config.settings import (
 from toolcrib.errors import QuotaExceeded, RequestFailed
 from toolcrib.gateway.llm.conversation_memory import ConversationMemory, ScopedMemory
 from toolcrib.gateway.llm.endpoint import (
-    MAX_BODY_BYTES,
     TOOL_SEARCH_HEADER,
     UPSTREAM_HEADER,
     HttpExchange,
@@ -45,8 +44,8 @@ from toolcrib.gateway.llm.translation.response import (
     choose_translator,
     translate_headers,
 )
-from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
-from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, ClientRequest, LlmUpstreams
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamRequest, UpstreamResponse
+from toolcrib.gateway.llm.upstream.upstreams import CREDENTIAL_HEADERS, TRANSIENT_STATUSES, LlmUpstreams
 from toolcrib.gateway.llm.usage import BudgetExceeded, UsageMeter, UsageReader
 from toolcrib.gateway.quotas import ProfileQuotas
 from toolcrib.storage.audit import AuditRow
@@ -78,7 +77,6 @@ class LlmGateway:
         settings: LlmGatewayConfig | Callable[[], LlmGatewayConfig],
         *,
         get_keys: Callable[[], Sequence[ApiKey]] = tuple,
-        max_body_bytes: int = MAX_BODY_BYTES,
         on_request: OnRequest | None = None,
         meter: UsageMeter | None = None,
     ) -> None:
@@ -86,7 +84,6 @@ class LlmGateway:
         self._get_settings: Callable[[], LlmGatewayConfig] = (
             (lambda: settings) if isinstance(settings, LlmGatewayConfig) else settings
         )
-        self.max_body_bytes = max_body_bytes
         self.upstreams = LlmUpstreams(self._get_settings)
         self.memory = ConversationMemory(self.settings.max_conversations * TURNS_PER_CONVERSATION)
         # Where the responses are stored that clients have received.
@@ -217,7 +214,7 @@ class LlmGateway:
         }
 
     def _find_key(self, exchange: HttpExchange) -> ApiKey | None:
-        hash = getattr(exchange.principal, "key_hash", "")
+        hash = exchange.principal.key_hash
         return next((key for key in self._get_keys() if key.hash == hash), None) if hash else None
 
     def check_budget(self, exchange: HttpExchange) -> None:
@@ -238,7 +235,7 @@ class LlmGateway:
         if self.quotas is None:
             return None, None
         quotas, get_profiles = self.quotas
-        return quotas, get_profiles().get(getattr(exchange.principal, "profile", None) or "")
+        return quotas, get_profiles().get(exchange.principal.profile or "")
 
     @contextmanager
     def measure_request(
@@ -258,8 +255,7 @@ class LlmGateway:
                 # A request without a response is sent again, or its error is counted by the client.
                 if exchange.has_started:
                     describe_response(span, exchange.status, measurement.counts, headers.saved_tokens)
-                    name = getattr(exchange.principal, "name", "")
-                    self._meter.record(name, request.model, measurement.counts, headers.saved_tokens)
+                    self._meter.record(exchange.principal.name, request.model, measurement.counts, headers.saved_tokens)
 
             exchange.on_end = record
             try:
@@ -350,11 +346,12 @@ class LlmGateway:
             headers = [(name, value) for name, value in headers if name not in CREDENTIAL_HEADERS]
         translator = choose_translator(exchange, upstream)
         if translator is None:
-            sent = ClientRequest(exchange.method, target or exchange.target, headers, body)
-            return await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
+            sent = UpstreamRequest(upstream, exchange.method, target or exchange.target, headers, body)
+            return await self.upstreams.send_for_client(sent, retry_transient=retry_transient)
         chat_body = translator.translate_request(await self._run_for_size(len(body), partial(parse_request_body, body)))
-        sent = ClientRequest(exchange.method, CHAT_TARGET, translate_headers(headers), serialize_json(chat_body))
-        response = await self.upstreams.send_for_client(upstream, sent, retry_transient=retry_transient)
+        chat_headers = translate_headers(headers)
+        sent = UpstreamRequest(upstream, exchange.method, CHAT_TARGET, chat_headers, serialize_json(chat_body))
+        response = await self.upstreams.send_for_client(sent, retry_transient=retry_transient)
         return TranslatedResponse(response, translator, is_streaming=chat_body.get("stream") is True)
 
     async def forward_request(
@@ -364,7 +361,7 @@ class LlmGateway:
         observer: ResponseObserver | None = None,
         plan: ExposurePlan | None = None,
     ) -> None:
-        """Forward a request that needs no tool search; `plan` says why, if the gateway has decided it."""
+        """Forward a request that needs no tool search. If the gateway has decided so, `plan` has the reason."""
         headers = ResponseHeaders(request.upstream.name, treatment, plan=plan)
         if plan is not None:
             _log.info("%s: all tools sent, %s", request.upstream.name, plan.reason)
@@ -392,8 +389,8 @@ class LlmGateway:
 
         def record() -> None:
             if exchange.method == "POST":
-                name = getattr(exchange.principal, "name", "")
-                self._meter.record(name, exchange.model or exchange.path, usage.count_tokens(len(exchange.body)))
+                counts = usage.count_tokens(len(exchange.body))
+                self._meter.record(exchange.principal.name, exchange.model or exchange.path, counts)
 
         exchange.on_end = record
         try:

@@ -1,4 +1,7 @@
-"""`/v1/models` and `/v1beta/models`: the models of all upstreams, and the aliases; and the check of upstreams for `toolcrib doctor`."""
+"""`/v1/models` and `/v1beta/models`: the models of all upstreams, and the aliases.
+
+`toolcrib doctor` lists the models of each upstream too, to check its address and its keys.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from toolcrib.gateway.llm.endpoint import UPSTREAM_HEADER, HttpExchange
 from toolcrib.gateway.llm.gateway import LlmGateway
 from toolcrib.gateway.llm.json_body import serialize_json
 from toolcrib.gateway.llm.translation.response import translate_headers
+from toolcrib.gateway.llm.upstream.http_messages import UpstreamRequest
 from toolcrib.gateway.llm.upstream.upstreams import (
     CREDENTIAL_HEADERS,
     SERVING_APIS,
-    ClientRequest,
     LlmUpstreams,
     build_upstream_headers,
 )
@@ -124,7 +127,7 @@ async def _fetch_models(
     target = _LIST_TARGETS.get(upstream.api, MODELS_PATH)
     try:
         async with asyncio.timeout(LIST_TIMEOUT_SECONDS):
-            response = await gateway.upstreams.send_for_client(upstream, ClientRequest("GET", target, client_headers))
+            response = await gateway.upstreams.send_for_client(UpstreamRequest(upstream, "GET", target, client_headers))
             body = await response.read()
         if not response.is_success:
             raise RequestFailed(f"status {response.status}", response.status)
@@ -191,7 +194,7 @@ async def _check_upstream(upstreams: LlmUpstreams, upstream: LlmUpstreamConfig, 
     headers = build_upstream_headers(upstream, client_headers, key=key)
     try:
         async with asyncio.timeout(CHECK_TIMEOUT_SECONDS):
-            response = await upstreams.send(upstream, "GET", target, headers)
+            response = await upstreams.send(UpstreamRequest(upstream, "GET", target, headers))
             await response.read()
     except (RequestFailed, TimeoutError) as error:
         problem = str(error) or f"upstream {upstream.name!r} did not answer within {CHECK_TIMEOUT_SECONDS:g} s"

@@ -70,6 +70,4 @@ class LlmRequest:
 def request_owner(exchange: HttpExchange) -> tuple[str, ...]:
     """Return what identifies the client: its gateway key and the credentials for the upstream."""
     credentials = sorted(f"{name} {value}" for name, value in exchange.headers if name in CREDENTIAL_HEADERS)
-    principal = exchange.principal
-    name, profile = getattr(principal, "name", ""), getattr(principal, "profile", None)
-    return (name, profile or "", *credentials)
+    return (exchange.principal.name, exchange.principal.profile or "", *credentials)

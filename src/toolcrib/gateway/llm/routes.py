@@ -44,7 +44,6 @@ _FORWARDED_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 def build_llm_routes(gateway: LlmGateway) -> list[BaseRoute]:
     """Return the routes of all LLM APIs. `gateway` must be open while they are used."""
-    limit = gateway.max_body_bytes
     responses = ResponsesEndpoint(gateway)
     handlers: dict[str, tuple[Handler, ErrorRenderer]] = {
         "/v1/messages": (partial(messages.create_message, gateway), render_messages_error),
@@ -52,13 +51,13 @@ def build_llm_routes(gateway: LlmGateway) -> list[BaseRoute]:
         "/v1/chat/completions": (partial(create_completion, gateway), render_openai_error),
         "/v1/responses": (responses.create_response, render_openai_error),
     }
-    stored_responses = LlmEndpoint(responses.handle_stored, render_openai_error, limit)
-    models = LlmEndpoint(partial(list_models, gateway), render_combined_error, limit)
-    other = LlmEndpoint(partial(forward_other, gateway, handlers), render_combined_error, limit)
-    gemini = LlmEndpoint(partial(handle_gemini, gateway), render_gemini_error, limit)
+    stored_responses = LlmEndpoint(responses.handle_stored, render_openai_error)
+    models = LlmEndpoint(partial(list_models, gateway), render_combined_error)
+    other = LlmEndpoint(partial(forward_other, gateway, handlers), render_combined_error)
+    gemini = LlmEndpoint(partial(handle_gemini, gateway), render_gemini_error)
     routes: list[BaseRoute] = [
         *(
-            Route(path, LlmEndpoint(handler, render_error, limit), methods=["POST"])
+            Route(path, LlmEndpoint(handler, render_error), methods=["POST"])
             for path, (handler, render_error) in handlers.items()
         ),
         Route("/v1/responses/{rest:path}", stored_responses, methods=["GET", "POST", "DELETE"]),

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from toolcrib.adapters.plain_json import str_or_empty
+from toolcrib.core.calls import CallReply, ToolCall
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.endpoint import ResponseHeaders, Treatment
 from toolcrib.gateway.llm.gateway import LlmGateway
@@ -25,6 +26,7 @@ from toolcrib.gateway.llm.tools.tool_selection import ToolSelection
 from toolcrib.gateway.llm.tracing import RequestMeasurement
 from toolcrib.gateway.llm.upstream.http_messages import UpstreamResponse
 from toolcrib.gateway.llm.usage import parse_usage
+from toolcrib.session.turn import ToolTask
 
 Body = dict[str, Any]
 Result = TypeVar("Result")
@@ -61,6 +63,21 @@ class RequestRewriter(ABC):
     def add_usage(self, report: object, /) -> None:
         """Add the usage of one round."""
         self._usage = sum_usage(self._usage, report)
+
+    def answer_calls(self, calls: Sequence[ToolCall]) -> tuple[list[CallReply], dict[int, ToolTask]]:
+        """Run the searches of a round; return the replies for the model, and the tasks for the client.
+
+        The tasks are keyed by the identity of their call, because some upstreams send no ids. After the last
+        round, only calls of the gateway's own tools get a reply.
+        """
+        turn = self._selection.handle_calls(calls, self.rounds)
+        tasks = {id(task.call): task for task in turn.tasks}
+        if self.rounds >= self._max_rounds:
+            own_names = {tool.name for tool in self.index.own_tools}
+            return [reply for reply in turn.replies if reply.call.name in own_names], tasks
+        self.rounds += 1
+        self.searches += sum(self.index.offers_search and call.name == self.index.search_tool.name for call in calls)
+        return list(turn.replies), tasks
 
     @abstractmethod
     def next_request(self) -> Body:

@@ -1,7 +1,8 @@
 """Records of LLM requests: OpenTelemetry spans, and audit rows with the tools that went upstream.
 
-The spans have the attributes of the GenAI conventions. Only the API of OpenTelemetry is used. Spans go where the process is configured to send them, for
-example with `opentelemetry-instrument toolcrib serve`; without a configuration they cost nothing.
+The spans have the attributes of the GenAI conventions. Only the API of OpenTelemetry is used. Spans go where the process
+is configured to send them, for example with `opentelemetry-instrument toolcrib serve`; without a configuration they
+cost nothing.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def find_conversation(exchange: HttpExchange, body: Mapping[str, Any]) -> str:
         or exchange.get_header("session_id")
     )
     return hashlib.sha256(
-        json.dumps([getattr(exchange.principal, "name", ""), named or _find_first_message(body)]).encode()
+        json.dumps([exchange.principal.name, named or _find_first_message(body)]).encode()
     ).hexdigest()[:16]
 
 
@@ -130,7 +131,7 @@ def _find_first_message(body: Mapping[str, Any]) -> str:
     user = (message for message in dicts_or_empty(messages) if message.get("role") == "user")
     content = dict_or_empty(next(user, None))
     text = content.get("content") or content.get("parts")
-    # Clients move their cache marks, which are no part of the text.
+    # Clients move the cache breakpoints of a prompt, so only the texts of the blocks are compared.
     blocks = [block.get("text") for block in dicts_or_empty(text)] if isinstance(text, list) else text
     return json.dumps(blocks)[:_MAX_FIRST_MESSAGE_CHARS]
 
@@ -164,8 +165,8 @@ def build_turn_row(
         "llm",
         "error" if failed else "ok",
         time.time(),
-        key=principal.name if getattr(principal, "key_hash", "") else "",
-        profile=getattr(principal, "profile", None) or "",
+        key=principal.name if principal.key_hash else "",
+        profile=principal.profile or "",
         client=agent[:80],
         session=find_conversation(exchange, body),
         server=headers.upstream,

@@ -88,7 +88,7 @@ class Postings:
     count: int
     _base: _BasePostings
     _is_current: NDArray[np.bool_] | None = None
-    # How many of the tools of the base that are no longer current contained a term.
+    # For each term, how many removed or changed tools of the base contained it.
     _removed_counts: Mapping[int, int] = field(default_factory=dict)
     _delta: Mapping[int, Posting] = field(default_factory=dict)
     _changed: Mapping[int, ToolTerms] = field(default_factory=dict)

@@ -38,8 +38,8 @@ from toolcrib.search.ranker import (
     match_slots,
 )
 
-# Keyword scores hardly tell what fits: half of all answerable requests in other words than the tool's are
-# below 0.25. Below this score almost no word of the request occurs.
+# A keyword score is a weak sign of a fit: half of the answerable requests whose words differ from those of the tool
+# score below 0.25. Below this score, almost no word of the request occurs.
 CONFIDENT_SCORE: Final = 0.1
 # The saturation parameter of BM25: how soon further occurrences of a term stop counting.
 K1: Final = 1.2

@@ -145,7 +145,7 @@ _HAVE = re.compile(
     r"have\s+(?:(?:it|him|her|them)\s+(?!been\b|\w+(?:ed|ing)\b)[a-z]+\s+\w|an?\s+(?:quick\s+|closer\s+)?look\b)", re.I
 )
 # Pronouns by which a question refers to the one before.
-# A pronoun among these first words of a sentence stands for something in the sentence before it.
+# A pronoun among these first words of a sentence refers to the sentence before it.
 _FIRST_WORDS: Final = 5
 _PRONOUN = re.compile(r"\b(?:it|its|it's|he|him|his|she|her|they|them|their|there|those|these)\b", re.I)
 # These questions are about something else, although they may contain a pronoun.

@@ -347,6 +347,34 @@ def test_discarded_response_that_does_not_end_is_closed(run: Run, monkeypatch: p
 
 
 @loops
+def test_client_closes_while_a_response_is_discarded(run: Run) -> None:
+    async def respond(connection: ServerConnection) -> None:
+        await connection.send(CHUNKED, encode_chunk(b"x"))
+        await connection.wait_for_disconnect()
+
+    async def work() -> None:
+        async with wire_server(respond) as server:
+            async with open_upstream(server.url) as upstream:
+                response = await upstream.send()
+                assert await response.read_chunk() == b"x"
+                await response.discard_rest()
+            await server.wait_until_idle()
+
+    run(work())
+
+
+@loops
+@pytest.mark.parametrize("value", ["é", "é".encode().decode("latin-1")], ids=["Latin-1", "UTF-8"])
+def test_header_reaches_the_upstream_in_utf8(run: Run, value: str) -> None:
+    async def work() -> None:
+        async with wire_server(HELLO) as server, open_upstream(server.url) as upstream:
+            await upstream.read(headers=[("x-name", value)])
+        assert b"x-name: \xc3\xa9\r\n" in server.requests[0][1]
+
+    run(work())
+
+
+@loops
 def test_requests_over_the_connection_limit_wait_until_the_connect_timeout(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

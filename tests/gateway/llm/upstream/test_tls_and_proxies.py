@@ -54,6 +54,21 @@ def test_untrusted_certificate_is_an_error(run: Run, tmp_path: Path, certificate
 
 
 @loops
+def test_certificate_that_becomes_untrusted_is_an_error(run: Run, tmp_path: Path, certificate: Certificate) -> None:
+    async def work() -> None:
+        context = certificate.context("http/1.1")
+        response = response_with_length(b"hello", head=b"Connection: close\r\n")
+        async with wire_server(response, context) as server, open_upstream(server.url) as upstream:
+            assert [await upstream.read() for _ in range(2)] == [b"hello"] * 2
+            untrusted = create_certificate(tmp_path, "127.0.0.2")
+            context.load_cert_chain(untrusted.file, untrusted.key)
+            with pytest.raises(RequestFailed, match=r"certificate .* trusted"):
+                await upstream.read()
+
+    run(work())
+
+
+@loops
 def test_certificate_for_another_address_is_an_error(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work() -> None:
         other = create_certificate(tmp_path, "127.0.0.2")

@@ -64,7 +64,7 @@ class MessagesRewriter(RequestRewriter):
     def convert_block(self, block: Mapping[str, Any]) -> Body:
         """Return a block of the upstream as the client sees it."""
 
-    def holds_back(self, block: Mapping[str, Any]) -> bool:
+    def is_buffered(self, block: Mapping[str, Any]) -> bool:
         """Return whether the client gets a block only when it is complete, or not at all."""
         return False
 
@@ -94,7 +94,7 @@ class MessagesRewriter(RequestRewriter):
 
     def has_searches(self, reply: Body) -> bool:
         return any(
-            block.get("type") == "tool_use" and (self.is_search(str(block.get("name"))) or self.holds_back(block))
+            block.get("type") == "tool_use" and (self.is_search(str(block.get("name"))) or self.is_buffered(block))
             for block in dicts_or_empty(reply.get("content"))
         )
 
@@ -204,7 +204,7 @@ class TransparentSearchRewriter(MessagesRewriter):
     def convert_block(self, block: Mapping[str, Any]) -> Body:
         return dict(block)
 
-    def holds_back(self, block: Mapping[str, Any]) -> bool:
+    def is_buffered(self, block: Mapping[str, Any]) -> bool:
         return block.get("type") == "tool_use" and self._selection.is_intercepted(str(block.get("name")))
 
     def is_gateway_search(self, block: Mapping[str, Any]) -> bool:
@@ -212,7 +212,7 @@ class TransparentSearchRewriter(MessagesRewriter):
 
     def resolve_block(self, block: Body) -> Body | None:
         if id(block) not in self._outcomes:
-            if not self.holds_back(block):
+            if not self.is_buffered(block):
                 return block
             if self.is_search(str(block.get("name"))):
                 return None

@@ -83,7 +83,7 @@ class MessagesStream(ReplyStream):
     def has_final_searches(self) -> bool:
         open_blocks = [opened.block for opened in self._open.values()]
         blocks = [*self._blocks, *open_blocks]
-        return any(self._rewriter.holds_back(block) or self._rewriter.is_gateway_search(block) for block in blocks)
+        return any(self._rewriter.is_buffered(block) or self._rewriter.is_gateway_search(block) for block in blocks)
 
     @property
     def needs_search(self) -> bool:
@@ -154,7 +154,7 @@ class MessagesStream(ReplyStream):
     def _start_block(self, event: Body) -> list[Body]:
         upstream_block = dict_or_empty(event.get("content_block"))
         block = self._rewriter.convert_block(upstream_block)
-        if self._rewriter.holds_back(block):
+        if self._rewriter.is_buffered(block):
             self._open[_block_index(event)] = _OpenBlock(block, None)
             return []
         is_search = self._rewriter.is_gateway_search(block)

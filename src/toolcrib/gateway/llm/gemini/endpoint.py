@@ -1,4 +1,7 @@
-"""`/v1beta/models/{model}` with `:generateContent`, `:streamGenerateContent` and `:countTokens`; other paths are forwarded."""
+"""`/v1beta/models/{model}` with `:generateContent`, `:streamGenerateContent` and `:countTokens`.
+
+Other paths are forwarded.
+"""
 
 from __future__ import annotations
 

@@ -99,14 +99,8 @@ class GeminiRewriter(RequestRewriter):
             return self._finish(parts, others)
         is_last = self.rounds >= self._max_rounds
         wire_calls = calls_from_wire({"parts": calls})
-        turn = self._selection.handle_calls(wire_calls, self.rounds)
-        own_names = {tool.name for tool in self.index.own_tools}
-        replies = [reply for reply in turn.replies if not is_last or reply.call.name in own_names]
-        if not is_last:
-            self.rounds += 1
-            self.searches += sum(call.name == self.index.search_tool.name for call in wire_calls)
+        replies, tasks = self.answer_calls(wire_calls)
         answered = {id(reply.call) for reply in replies}
-        tasks = {id(task.call): task for task in turn.tasks}
         visible_calls = [
             self._render_call(part, tasks.get(id(call)))
             for part, call in zip(calls, wire_calls, strict=True)

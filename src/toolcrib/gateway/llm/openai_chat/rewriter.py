@@ -120,17 +120,12 @@ class ChatRewriter(RequestRewriter):
             return self._finish(message, exclude_objects(calls, intercepted))
         is_last = self.rounds >= self._max_rounds
         tool_calls = calls_from_wire({"tool_calls": intercepted})
-        turn = self._selection.handle_calls(tool_calls, self.rounds)
-        own_names = {tool.name for tool in self.index.own_tools}
-        replies = [reply for reply in turn.replies if not is_last or reply.call.name in own_names]
-        if not is_last:
-            self.rounds += 1
-            self.searches += sum(self._is_search(call.name) for call in tool_calls)
+        replies, tasks = self.answer_calls(tool_calls)
+        replied = {id(reply.call) for reply in replies}
         pairs = list(zip(intercepted, tool_calls, strict=True))
-        answered = [call for call, tool_call in pairs if any(reply.call is tool_call for reply in replies)]
-        # By identity, because some upstreams send no ids.
-        tasks = {id(call): task for call, tool_call in pairs for task in turn.tasks if task.call is tool_call}
-        visible = [self._render_call(call, tasks.get(id(call))) for call in exclude_objects(calls, answered)]
+        answered = [call for call, tool_call in pairs if id(tool_call) in replied]
+        by_call = {id(call): tasks.get(id(tool_call)) for call, tool_call in pairs}
+        visible = [self._render_call(call, by_call.get(id(call))) for call in exclude_objects(calls, answered)]
         results = answers_to_wire(replies)
         if visible or is_last:
             return self._finish(message, visible, results)

@@ -111,7 +111,7 @@ class ResponsesEndpoint:
             await gateway.forward_request(request, "native", observer)
             return
         index = await self._get_index(request)
-        if index is None or (index.plan.style == "all" and not self._is_asked(request)):
+        if index is None or (index.plan.style == "all" and not self._uses_tool_search(request)):
             await gateway.forward_request(request, "off", observer, index.plan if index else None)
             return
         rewriter = await gateway.build_rewriter(request, index, partial(ResponsesRewriter, on_response=on_response))
@@ -152,14 +152,14 @@ class ResponsesEndpoint:
         body, entries = request.body, request.tool_entries
         if not request.is_well_formed("input"):
             return None
-        is_asked = self._is_asked(request)
+        uses_search = self._uses_tool_search(request)
         if body.get("background") is True:
-            if is_asked:
+            if uses_search:
                 raise RequestFailed(
                     "the gateway cannot run tool search in the background; send background=false", param="background"
                 )
             return None
-        if not is_asked and (not entries or request.restricts_tools or request.switch == "off"):
+        if not uses_search and (not entries or request.restricts_tools or request.switch == "off"):
             return None
         gateway = self._gateway
         gateway.check_tool_count(request)
@@ -167,7 +167,7 @@ class ResponsesEndpoint:
         build = partial(build_responses_index, entries, exposure)
         return await gateway.get_tool_index(entries, build, "responses", exposure)
 
-    def _is_asked(self, request: LlmRequest) -> bool:
+    def _uses_tool_search(self, request: LlmRequest) -> bool:
         """Return whether the client uses tool search."""
         history = dicts_or_empty(request.body.get("input"))
         return tools.uses_tool_search(request.tool_entries) or items.uses_tool_search(history)

@@ -156,18 +156,18 @@ def build_responses_index(entries: Sequence[Entry], exposure: Exposure | None = 
     """Build the index of a request. `exposure` chooses the deferred tools if the request does not use tool search."""
     locations = list(_iter_entries(entries))
     search = next((location for location in locations if _is_search(location.entry)), None)
-    is_asked = search is not None or any(location.is_deferred for location in locations)
-    if is_asked and search is None:
+    uses_search = search is not None or any(location.is_deferred for location in locations)
+    if uses_search and search is None:
         raise _request_error(NO_SEARCH, f"tools.{_DEFER_FIELD}", "invalid_value")
     client_search = _parse_client_search(search) if search else None
-    parsed = list(_parse_entries(locations, is_asked))
-    plan = _plan_deferral(parsed, None if is_asked else exposure)
+    parsed = list(_parse_entries(locations, uses_search))
+    plan = _plan_deferral(parsed, None if uses_search else exposure)
     entries_with_tools = ((_without_field(location.entry, _DEFER_FIELD), indexed) for location, indexed in parsed)
     return ResponsesToolIndex(
         *split_entries(entries_with_tools, plan.deferred_ids),
         plan,
         client_search=client_search,
-        uses_tool_search=is_asked,
+        uses_tool_search=uses_search,
     )
 
 
@@ -235,7 +235,7 @@ def _parse_client_search(search: _EntryLocation) -> Entry | None:
     return search.entry
 
 
-def _parse_entries(locations: Iterable[_EntryLocation], is_asked: bool) -> Iterator[_Parsed]:
+def _parse_entries(locations: Iterable[_EntryLocation], uses_search: bool) -> Iterator[_Parsed]:
     """Yield the entries with their tools, without search tools.
 
     A problem of an entry is an error only if the entry is deferred or in a namespace.
@@ -246,7 +246,7 @@ def _parse_entries(locations: Iterable[_EntryLocation], is_asked: bool) -> Itera
             continue
         is_required = location.is_deferred or location.namespace is not None
         try:
-            indexed = _parse_entry(location, is_asked)
+            indexed = _parse_entry(location, uses_search)
         except InvalidTool as error:
             if is_required:
                 message = str(error)
@@ -268,7 +268,7 @@ def is_called_by_programs(entry: Entry) -> bool:
     return isinstance(callers, list) and any(caller != "direct" for caller in callers)
 
 
-def _parse_entry(location: _EntryLocation, is_asked: bool) -> IndexedTool | None:
+def _parse_entry(location: _EntryLocation, uses_search: bool) -> IndexedTool | None:
     """Return the tool of an entry, or None if it is not a tool that can be deferred."""
     entry = location.entry
     fields = FieldReader(entry)
@@ -299,7 +299,7 @@ def _parse_entry(location: _EntryLocation, is_asked: bool) -> IndexedTool | None
             # OpenAI refuses such a name; the upstream decides.
             return None
         sent = {**sent, "name": wire_name}
-    own_namespace = tool.name if is_asked and location.is_deferred else None
+    own_namespace = tool.name if uses_search and location.is_deferred else None
     return IndexedTool(tool, wire_name, sent, entry, tool.server or own_namespace)
 
 

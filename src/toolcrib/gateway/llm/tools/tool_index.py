@@ -152,9 +152,9 @@ def build_exposed_index(entries: Iterable[tuple[Entry, Entry, Tool | None]], exp
 class ToolIndex:
     """A list of tools and the search engine over them, which is built on first use.
 
-    `always_sent` are the entries that are sent with every request, in this order. `tools` are the
-    tools that could be parsed, by id. `plan` says how the deferred ones are. `offers_search` is false
-    if the client searches itself. `searches_all` also finds tools that are not deferred.
+    `always_sent` are the entries that are sent with every request, in this order. `tools` are the tools that could be
+    parsed, by id. `plan` has the ids of the deferred tools and how the model gets them. `offers_search` is false if the
+    client searches itself. `searches_all` also finds tools that are not deferred.
     """
 
     def __init__(

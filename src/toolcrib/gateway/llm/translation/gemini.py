@@ -46,7 +46,7 @@ _LEVELS: Final = {"MINIMAL": "low", "LOW": "low", "MEDIUM": "medium", "HIGH": "h
 _CHOICES: Final = {"AUTO": "auto", "VALIDATED": "auto", "ANY": "required", "NONE": "none"}
 # Chat Completions has no safety filters, so only thresholds that switch a filter off are accepted.
 _NO_FILTER: Final = (None, "BLOCK_NONE", "OFF", "HARM_BLOCK_THRESHOLD_UNSPECIFIED")
-# Fields of a part beside its content. They are left out: another model cannot read a signature.
+# Fields that describe the content of a part. They are left out: another model cannot read a signature.
 _PART_DETAILS: Final = ("thought", "thoughtSignature", "partMetadata", "mediaResolution")
 _GOOGLE_FILES: Final = "https://generativelanguage.googleapis.com/"
 _FINISH_REASONS: Final = {"length": "MAX_TOKENS", "content_filter": "SAFETY"}

@@ -61,7 +61,7 @@ def image_part(url: str) -> Body:
 
 
 def simplify_content(parts: list[Body]) -> Any:
-    """Return content parts as a text if there is no image, which every server understands."""
+    """Return content parts as one text, which every server understands, if all of them are texts."""
     if all(part["type"] == "text" for part in parts):
         return "\n\n".join(part["text"] for part in parts)
     return parts

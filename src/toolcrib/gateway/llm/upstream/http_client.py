@@ -180,18 +180,14 @@ class _AiohttpResponse(UpstreamResponse):
     async def discard_rest(self) -> None:
         """Skip the rest of the body in the background."""
         self._is_discarded = True
-        task = asyncio.create_task(self._skip_body_and_close())
+        task = asyncio.create_task(self._skip_body())
         self._discard_tasks.add(task)
         task.add_done_callback(self._discard_tasks.discard)
+        # Also called for a task that is cancelled before it starts.
+        task.add_done_callback(lambda _: self._response.close())
 
     async def close(self) -> None:
         if not self._is_discarded:
-            self._response.close()
-
-    async def _skip_body_and_close(self) -> None:
-        try:
-            await self._skip_body()
-        finally:
             self._response.close()
 
     async def read_raw_chunk(self) -> bytes:
@@ -374,7 +370,8 @@ def _protocol_error(request: UpstreamRequest, reason: str) -> RequestFailed:
 
 def _find_certificate_problem(error: BaseException | None) -> str:
     while error is not None:
-        if isinstance(error, ssl.SSLCertVerificationError):
+        # That of aiohttp is one too, but the message is in its cause.
+        if isinstance(error, ssl.SSLCertVerificationError) and not isinstance(error, aiohttp.ClientError):
             return error.verify_message
         error = error.__cause__ or error.__context__
     return ""

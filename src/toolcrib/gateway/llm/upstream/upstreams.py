@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -41,7 +41,7 @@ _API_DESCRIPTIONS: Final[Mapping[LlmApi, str]] = {
     "gemini": "Google's API (/v1beta/models)",
 }
 # The APIs of upstreams that can answer the requests of an API, the best first. Chat Completions answers others by
-# translation; OpenAI's own API does so only if an alias says it.
+# translation; OpenAI's own API does so only for a model that an alias names.
 SERVING_APIS: Final[Mapping[LlmApi, tuple[LlmApi, ...]]] = {
     "messages": ("messages", "chat"),
     "openai": ("openai", "chat"),
@@ -57,16 +57,6 @@ class ModelRoute(NamedTuple):
     model: str
     # Whether the alias names further models.
     has_fallback: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ClientRequest:
-    """A request of a client as it is sent to an upstream."""
-
-    method: str
-    target: str
-    headers: HeaderList
-    body: bytes = b""
 
 
 class LlmUpstreams:
@@ -130,17 +120,14 @@ class LlmUpstreams:
         known = f"the models are {', '.join(sorted(names))}" if names else "none has this API"
         return f"no upstream has the model {model[:200]!r}; {known}; add it to `models`"
 
-    async def send_for_client(
-        self, upstream: LlmUpstreamConfig, request: ClientRequest, *, retry_transient: bool = False
-    ) -> UpstreamResponse:
+    async def send_for_client(self, request: UpstreamRequest, *, retry_transient: bool = False) -> UpstreamResponse:
         """Send a client's request with the key of the upstream; try the next key if one is refused."""
+        upstream = request.upstream
         keys = self._key_pauses.sort_keys(upstream)
-        target = adapt_target(upstream, request.target)
+        path = adapt_target(upstream, request.path)
         for number, key in enumerate(keys, start=1):
             headers = build_upstream_headers(upstream, request.headers, key=key)
-            response = await self.send(
-                upstream, request.method, target, headers, request.body, retry_transient=retry_transient
-            )
+            response = await self.send(replace(request, path=path, headers=headers), retry_transient=retry_transient)
             if response.status not in KEY_PAUSES_SECONDS or not key:
                 break
             seconds = _parse_retry_after(response) if response.status == 429 else None
@@ -149,16 +136,7 @@ class LlmUpstreams:
                 await response.close()
         return response
 
-    async def send(
-        self,
-        upstream: LlmUpstreamConfig,
-        method: str,
-        path: str,
-        headers: Iterable[tuple[str, str]],
-        body: bytes = b"",
-        *,
-        retry_transient: bool = False,
-    ) -> UpstreamResponse:
+    async def send(self, request: UpstreamRequest, *, retry_transient: bool = False) -> UpstreamResponse:
         """Send a request and return the response; the caller reads its body.
 
         A connection that fails before a response is retried as often as the upstream's settings
@@ -166,7 +144,7 @@ class LlmUpstreams:
         client cannot repeat.
         """
         assert self._client is not None, "open the gateway before sending requests"
-        request = UpstreamRequest(upstream, method, path, list(headers), body)
+        upstream = request.upstream
         retries, stale_retries = upstream.retries, MAX_STALE_RETRIES
         delay_seconds = FIRST_RETRY_DELAY_SECONDS
         while True:

@@ -132,7 +132,7 @@ class _AccessApi:
 
 
 def _read_budget(body: Mapping[str, Any]) -> KeyBudget:
-    """Return the budget in a request; a limit that is missing or null is none."""
+    """Return the budget in a request. A missing limit and null mean no limit."""
     limits = []
     for name in ("tokensPerDay", "requestsPerDay"):
         limit = body.get(name)

@@ -16,6 +16,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from toolcrib import errors
+from toolcrib.gateway.auth import get_principal
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.hub.view import AccessView
 from toolcrib.storage.audit import AuditAction, AuditRow
@@ -55,9 +56,8 @@ class ApiCall:
     @property
     def caller(self) -> str:
         """The name of the caller's key; empty if the gateway has no keys."""
-        principal = self.request.scope.get("state", {}).get("principal")
-        is_known = principal is not None and (principal.key_hash or principal.session)
-        return str(principal.name) if is_known else ""
+        principal = get_principal(self.request.scope)
+        return principal.name if principal.key_hash or principal.session else ""
 
     @property
     def client(self) -> str:
@@ -131,8 +131,7 @@ class ApiRoutes:
         self.routes.append(Route(path, respond, methods=[method]))
 
     async def _handle(self, request: Request, handler: ApiHandler, needs_full_access: bool) -> Any:
-        principal = request.scope.get("state", {}).get("principal")
-        profile = getattr(principal, "profile", None)
+        profile = get_principal(request.scope).profile
         if needs_full_access and profile:
             raise errors.RequestFailed("this needs a key with full access; yours has an access profile", 403)
         router = self._get_router()

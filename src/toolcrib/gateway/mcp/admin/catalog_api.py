@@ -18,7 +18,7 @@ from toolcrib.core.tool import SERVER_SEPARATOR
 from toolcrib.errors import InvalidQuery, RequestFailed, ServerUnavailable, UnknownTool
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 from toolcrib.gateway.mcp.server.meta_tools import FoundTool, render_tools
-from toolcrib.hub.directory import DirectoryEntry, exceeds_size
+from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.safety.pinning import render_definition_diff
 from toolcrib.session.session import Session
 from toolcrib.session.turn import MAX_SUGGESTIONS
@@ -162,9 +162,6 @@ async def _call_tool(call: ApiCall) -> dict[str, Any]:
     except MCPError as error:
         problem = f"{entry.server}: {error.error.message}"
     seconds = time.monotonic() - started
-    limit = server.config.max_result_bytes
-    if exceeds_size(result, limit):
-        problem = f"the result has more than {limit:,} bytes; see `maxResultBytes`"
     succeeded = not problem and result.get("isError") is not True
     _record_call(call, entry, succeeded, seconds, problem)
     if problem:
@@ -174,12 +171,10 @@ async def _call_tool(call: ApiCall) -> dict[str, Any]:
 
 def _record_call(call: ApiCall, entry: DirectoryEntry, succeeded: bool, seconds: float, problem: str) -> None:
     call.router.hub.record_call(entry.name, succeeded, seconds)
-    if not call.router.audit.settings.enabled:
-        return
     details: dict[str, Any] = {"error": problem} if problem else {}
     if call.router.audit.records_content(call.view.profile.name):
         details["arguments"] = call.body.get("arguments", {})
-    call.router.audit.record(
+    call.router.audit.record_request(
         AuditRow(
             "call",
             "ok" if succeeded else "error",

@@ -6,8 +6,9 @@ import difflib
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +32,7 @@ from toolcrib.gateway.secrets import collect_document_secrets
 MAX_PASTED_SERVERS: Final = 100
 MAX_RECORDED_CHARS: Final = 500
 HIDDEN_SECRET: Final = "•••"
+_EMPTY_CONFIG: Final = '{\n  "mcpServers": {}\n}\n'
 _ACTIONS: Final = ("add", "enable", "disable", "remove")
 # Where clients keep their servers in a file: the path of the section.
 _SECTIONS: Final = (("mcpServers",), ("servers",), ("mcp", "servers"), ("mcp_servers",), ("context_servers",))
@@ -185,7 +187,10 @@ def _edit_servers(call: ApiCall) -> dict[str, Any]:
     """Return what an edit would change, or with `apply` and the previewed `revision` make it."""
     _require_edits(call)
     hub = call.router.hub
-    edit = _plan_edit(call)
+    if call.body.get("action") not in _ACTIONS:
+        raise InvalidQuery(f"`action` must be one of {', '.join(_ACTIONS)}")
+    path = hub.config.path or user_config_path(os.environ)
+    edit = plan_edit(path, partial(_change_servers, call, path))
     is_applied = call.body.get("apply") is True
     if is_applied:
         if call.body.get("revision") != edit.revision:
@@ -200,32 +205,30 @@ def _edit_servers(call: ApiCall) -> dict[str, Any]:
     return {"path": str(edit.path), "diff": edit.render_diff(), "revision": edit.revision, "applied": is_applied}
 
 
-def _plan_edit(call: ApiCall) -> ConfigEdit:
-    action, path = call.body.get("action"), call.router.hub.config.path or user_config_path(os.environ)
-    if action not in _ACTIONS:
-        raise InvalidQuery(f"`action` must be one of {', '.join(_ACTIONS)}")
+def plan_edit(path: Path, change: Callable[[str, Mapping[str, Any]], str]) -> ConfigEdit:
+    """Return what a change would do to a configuration file; `change` gets its text and its content."""
     before = path.read_bytes() if path.is_file() else None
-    text = '{\n  "mcpServers": {}\n}\n'
-    if before is not None:
-        text = read_json_file(path, InvalidConfig, EXPECTED_CONTENT).text
-    document = parse_jsonc(str(path), text)
-    key = VSCODE_SERVERS_KEY if VSCODE_SERVERS_KEY in document.value else SERVERS_KEY
-    servers = document.value.get(key, {})
-    edited = text
+    text = _EMPTY_CONFIG if before is None else read_json_file(path, InvalidConfig, EXPECTED_CONTENT).text
+    edited = change(text, parse_jsonc(str(path), text).value)
+    parse_document(parse_jsonc(str(path), edited), path, os.environ)
+    return ConfigEdit(path, before, encode_like(before, edited), "" if before is None else text, edited)
+
+
+def _change_servers(call: ApiCall, path: Path, text: str, content: Mapping[str, Any]) -> str:
+    """Return the text of the configuration file with the servers that a request adds, changes or removes."""
+    action = call.body.get("action")
+    key = VSCODE_SERVERS_KEY if VSCODE_SERVERS_KEY in content else SERVERS_KEY
+    servers = content.get(key, {})
     if action == "add":
         for name, entry in _read_entries(call):
             if name in servers and call.body.get("replace") is not True:
                 raise RequestFailed(f"there is already a server {name!r:.200}; choose another name", 409)
-            edited = set_member(edited, (key,), name, dict(entry))
-    else:
-        name = str(call.body.get("name") or "")
-        if name not in servers:
-            raise RequestFailed(f"there is no server {name!r:.200} in {path}", 404)
-        if action == "remove":
-            edited = remove_members(text, (key,), [name])
-        else:
-            edited = remove_members(text, (key, name), ["enabled", "disabled"])
-            if action == "disable":
-                edited = set_member(edited, (key, name), "enabled", False)
-    parse_document(parse_jsonc(str(path), edited), path, os.environ)
-    return ConfigEdit(path, before, encode_like(before, edited), "" if before is None else text, edited)
+            text = set_member(text, (key,), name, dict(entry))
+        return text
+    name = str(call.body.get("name") or "")
+    if name not in servers:
+        raise RequestFailed(f"there is no server {name!r:.200} in {path}", 404)
+    if action == "remove":
+        return remove_members(text, (key,), [name])
+    text = remove_members(text, (key, name), ["enabled", "disabled"])
+    return set_member(text, (key, name), "enabled", False) if action == "disable" else text

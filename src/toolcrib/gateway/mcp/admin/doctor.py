@@ -186,7 +186,7 @@ def _find_name_conflicts(tools: ServerTools, all_entries: Mapping[str, Directory
     if changed:
         names = _join_names(changed)
         problem = f"names that are too long or invalid are changed, of {format_tool_count(len(changed))}: {names}"
-        fix = f'give it a shorter "alias" than {server.alias or server.name}'
+        fix = f'give it a shorter "alias" than {server.id}'
         yield ConfigFinding("note", problem, fix, server.name)
     taken = [entry.name for entry in tools.entries if all_entries.get(entry.name, entry).server != server.name]
     if taken:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from toolcrib.config.clients.file_writes import encode_like, replace_file
+from toolcrib.adapters.plain_json import dict_or_empty
+from toolcrib.config.clients.file_writes import replace_file
 from toolcrib.config.fields import ConfigSection, InvalidSetting
-from toolcrib.config.jsonc import parse_jsonc, remove_members, set_member
-from toolcrib.config.loader import EXPECTED_CONTENT, parse_document
+from toolcrib.config.jsonc import remove_members, set_member
+from toolcrib.config.loader import read_document
 from toolcrib.config.settings import ToolOverride
 from toolcrib.errors import InvalidConfig, InvalidQuery, RequestFailed
-from toolcrib.files.json_file import read_json_file
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
-from toolcrib.gateway.mcp.admin.config_api import ConfigEdit
+from toolcrib.gateway.mcp.admin.config_api import plan_edit
 from toolcrib.hub.directory import DirectoryEntry
 from toolcrib.hub.overrides import find_override, find_override_problems, override_entry, restore_entry
 from toolcrib.search.engine import SearchEngine
@@ -36,7 +36,8 @@ def add_override_routes(routes: ApiRoutes) -> None:
 
 def _list_overrides(call: ApiCall) -> dict[str, Any]:
     hub = call.router.hub
-    document = {} if hub.config.path is None else _read_text(call)[1].get(_SECTION, {})
+    path = hub.config.path
+    document = {} if path is None else dict_or_empty(read_document(path).value).get(_SECTION, {})
     overridden = [entry for entry in hub.directory if entry.override is not None]
     return {
         "overrides": [
@@ -71,28 +72,17 @@ def _delete_override(call: ApiCall) -> dict[str, Any]:
     return _write_edit(call, lambda text: remove_members(text, (_SECTION,), [pattern]))
 
 
-def _write_edit(call: ApiCall, change: Any) -> dict[str, Any]:
+def _write_edit(call: ApiCall, change: Callable[[str], str]) -> dict[str, Any]:
     """Change the file and return the difference; with a `revision`, only if the file still has it."""
     path = call.router.hub.config.path
     if path is None:
         raise RequestFailed("the gateway runs without a configuration file; start it with one", 409)
-    before = path.read_bytes()
-    text, _ = _read_text(call)
-    edited = change(text)
-    parse_document(parse_jsonc(str(path), edited), path, os.environ)
-    edit = ConfigEdit(path, before, encode_like(before, edited), text, edited)
+    edit = plan_edit(path, lambda text, content: change(text))
     revision = call.body.get("revision")
     if revision is not None and revision != edit.revision:
         raise RequestFailed("the file has changed in the meantime; load it again", 409)
-    replace_file(path, edit.after, before)
+    replace_file(path, edit.after, edit.before)
     return {"path": str(path), "diff": edit.render_diff(), "revision": edit.revision, "applied": True}
-
-
-def _read_text(call: ApiCall) -> tuple[str, Mapping[str, Any]]:
-    path = call.router.hub.config.path
-    text = read_json_file(path, InvalidConfig, EXPECTED_CONTENT).text if path else "{}"
-    value = parse_jsonc(str(path), text).value
-    return text, value if isinstance(value, Mapping) else {}
 
 
 def _read_override(pattern: str, value: Mapping[str, Any]) -> ToolOverride:

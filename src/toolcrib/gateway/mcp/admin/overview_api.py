@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from toolcrib.gateway.auth import get_principal
 from toolcrib.gateway.mcp.admin.api import collect_stats, list_server_status
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
 
@@ -73,8 +74,8 @@ def _get_setup(call: ApiCall) -> dict[str, Any]:
     """Return what to enter in each client to use this gateway."""
     request = call.request
     base = f"{request.url.scheme}://{request.url.netloc}"
-    principal = request.scope.get("state", {}).get("principal")
-    needs_key = bool(getattr(principal, "key_hash", "") or getattr(principal, "session", ""))
+    principal = get_principal(request.scope)
+    needs_key = bool(principal.key_hash or principal.session)
     profile = call.view.profile.name
     url = f"{base}/mcp/p/{profile}" if profile else f"{base}/mcp"
     clients = list(_list_clients(call, url, needs_key))

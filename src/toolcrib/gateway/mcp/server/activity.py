@@ -131,8 +131,7 @@ class ActivityRecorder:
             self._describe_call(response, client, params, result)
         self._update_client(response, client)
         if response.action == "list":
-            if self._audit.settings.enabled:
-                self._audit.record(_build_row(response), response.complete_row)
+            self._audit.record_request(_build_row(response), response.complete_row)
             with self._lock:
                 self._pending.append(response)
             if len(self._pending) >= MAX_PENDING_RESPONSES:
@@ -143,28 +142,26 @@ class ActivityRecorder:
             response.activity.tokens_sent += sent
             response.details["tokens_sent"] = sent
             self._hub.add_counts(tokens_found=sent, tokens_saved=-sent)
-        if self._audit.settings.enabled:
-            self._audit.record(_build_row(response))
+        self._audit.record_request(_build_row(response))
 
     def record_refusal(self, client: ConnectedClient, params: Mapping[str, Any], error: Exception) -> None:
         """Record a call that was refused with a protocol error."""
         activity = self._find_client(client)
         activity.errors += 1
-        if self._audit.settings.enabled:
-            name = params.get("name")
-            self._audit.record(
-                AuditRow(
-                    "call",
-                    "refused",
-                    key=activity.key,
-                    profile=activity.profile,
-                    client=activity.client,
-                    session=activity.session,
-                    tool=name[:200] if isinstance(name, str) else "",
-                    request_id=_get_request_id(client),
-                    details={"error": str(error)[:MAX_ERROR_CHARS]},
-                )
+        name = params.get("name")
+        self._audit.record_request(
+            AuditRow(
+                "call",
+                "refused",
+                key=activity.key,
+                profile=activity.profile,
+                client=activity.client,
+                session=activity.session,
+                tool=name[:200] if isinstance(name, str) else "",
+                request_id=_get_request_id(client),
+                details={"error": str(error)[:MAX_ERROR_CHARS]},
             )
+        )
 
     def flush(self) -> None:
         """Count the tokens of the lists that were sent. Thread-safe."""
@@ -197,7 +194,7 @@ class ActivityRecorder:
             response.outcome = "refused"
         if not self._audit.settings.enabled:
             return
-        response.request_bytes, response.result_bytes = _measure(arguments), _measure(content)
+        response.request_bytes, response.result_bytes = _count_json_bytes(arguments), _count_json_bytes(content)
         if response.action == "call" and self._audit.records_content(client.profile):
             response.details["arguments"] = arguments
             text = _first_text(content)
@@ -215,8 +212,7 @@ class ActivityRecorder:
 
     def _find_client(self, client: ConnectedClient) -> ClientActivity:
         """Return the activity of a client, which is known by its session or by its key and name."""
-        principal = _get_state(client).get("principal")
-        key = principal.name if principal is not None and principal.key_hash else ""
+        key = client.principal.name if client.principal.key_hash else ""
         name, version = _identify_client(client)
         session = client.state.id if client.state.has_session else ""
         identity = (session,) if session else (key, client.profile or "", name)
@@ -308,14 +304,10 @@ def _identify_client(client: ConnectedClient) -> tuple[str, str]:
     return name[:80], version[:40]
 
 
-def _get_state(client: ConnectedClient) -> Mapping[str, Any]:
+def _get_request_id(client: ConnectedClient) -> str:
     request = client.ctx.request
     state: Mapping[str, Any] = request.scope.get("state", {}) if isinstance(request, Request) else {}
-    return state
-
-
-def _get_request_id(client: ConnectedClient) -> str:
-    return str(_get_state(client).get("request_id", ""))
+    return str(state.get("request_id", ""))
 
 
 def _first_text(content: object) -> str:
@@ -325,8 +317,8 @@ def _first_text(content: object) -> str:
     return ""
 
 
-def _measure(value: object) -> int:
-    """Return the bytes of a JSON value."""
+def _count_json_bytes(value: object) -> int:
+    """Return how many bytes a value takes as JSON."""
     try:
         return len(to_json(value, inf_nan_mode="null"))
     except ValueError:

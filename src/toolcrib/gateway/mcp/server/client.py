@@ -13,6 +13,7 @@ from mcp_types import INVALID_REQUEST, LOG_LEVEL_META_KEY
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from toolcrib.config.server_settings import Instances
+from toolcrib.gateway.auth import Principal, get_principal
 from toolcrib.gateway.mcp.upstream.sdk import (
     RequestContext,
     get_client_channel,
@@ -111,11 +112,14 @@ class ConnectedClient:
         return params.client_info.name.lower() if params else ""
 
     @property
+    def principal(self) -> Principal:
+        """The sender of the client's request."""
+        return get_principal(getattr(self.ctx.request, "scope", None) or {})
+
+    @property
     def owner(self) -> str:
         """Identifies the caller in the store: its access profile and its API key, if it has them."""
-        scope = getattr(self.ctx.request, "scope", None) or {}
-        principal = scope.get("state", {}).get("principal")
-        return f"{self.profile or ''}/{getattr(principal, 'key_hash', '')}"
+        return f"{self.profile or ''}/{self.principal.key_hash}"
 
     @property
     def is_stateless(self) -> bool:

@@ -26,6 +26,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from toolcrib.config.settings import HttpConfig
+from toolcrib.gateway.auth import get_principal
 from toolcrib.gateway.mcp.server.router import QUOTA_EXCEEDED_CODE, McpRouter
 from toolcrib.gateway.mcp.server.sessions.session_manager import SESSION_HEADER, ReplicaSessionManager, replay_body
 from toolcrib.gateway.mcp.upstream.sdk import RequestContext
@@ -41,7 +42,6 @@ class McpEndpoint:
 
     def __init__(self, router: McpRouter, http: HttpConfig) -> None:
         self._router = router
-        self._http = http
         self._manager = ReplicaSessionManager(router.server, router.sessions, http, router.restore_connection)
 
     @asynccontextmanager
@@ -74,11 +74,7 @@ class McpEndpoint:
             return
         scope[PROFILE_SCOPE_KEY] = profile
         if request.method == "POST" and not request.headers.get(SESSION_HEADER):
-            body = await _read_body(request, self._http.max_body_bytes)
-            if body is None:
-                refusal = f"the request has more than {self._http.max_body_bytes:,} bytes"
-                await JSONResponse({"error": refusal}, 413)(scope, receive, send)
-                return
+            body = await request.body()
             message = _parse_single_request(body, request)
             if message is not None:
                 messages = await _handle_single_request(self._router, message, request)
@@ -99,21 +95,10 @@ def _select_profile(scope: Scope) -> tuple[str | None, str]:
     A key that has a profile gives access to no other.
     """
     from_url = scope.get("path_params", {}).get("profile")
-    principal = scope.get("state", {}).get("principal")
-    from_key = getattr(principal, "profile", None)
+    from_key = get_principal(scope).profile
     if from_url and from_key and from_url != from_key:
         return None, "this key does not give access to this profile; use the key's own profile"
     return from_key or from_url, ""
-
-
-async def _read_body(request: Request, limit: int) -> bytes | None:
-    """Return the body of a request, or None if it exceeds the limit."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            return None
-    return bytes(body)
 
 
 def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | None:

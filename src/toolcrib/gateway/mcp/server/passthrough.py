@@ -47,7 +47,7 @@ class Passthrough:
             name = self._build_prompt_name(server, remote_name)
             if name in prompts:
                 name = safe_name(f"{server}{SERVER_SEPARATOR}{remote_name}")
-            if not view.may_use_prompt(server, name):
+            if not view.may_use_tool(server, name):
                 continue
             if name not in prompts and len(prompts) < MAX_PROMPTS:
                 owners[name] = (server, remote_name)
@@ -202,7 +202,7 @@ class Passthrough:
             await self.list_prompts(client, {})
         server_name, remote_name = self.prompt_owners[client.profile].get(name, ("", ""))
         server = self._pool.servers.get(server_name)
-        if server is None or not self._hub.get_view(client.profile).may_use_prompt(server_name, name):
+        if server is None or not self._hub.get_view(client.profile).may_use_tool(server_name, name):
             raise MCPError(INVALID_PARAMS, f"Unknown prompt: {name}")
         return server, remote_name
 
@@ -217,4 +217,4 @@ class Passthrough:
     def _build_prompt_name(self, server: str, name: str) -> str:
         settings = self._hub.config.tool_search
         config = self._hub.config.servers.get(server)
-        return build_public_name(config.alias or server if config else server, settings, name)
+        return build_public_name(config.id if config else server, settings, name)

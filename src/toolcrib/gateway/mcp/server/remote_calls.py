@@ -20,7 +20,7 @@ from toolcrib.gateway.mcp.upstream.supervisor import UpstreamServer
 from toolcrib.gateway.replicas import ReplicaChannel
 
 MAX_FORWARDED_CALLS: Final = 1_000
-# What a message about a call says of its client.
+# The fields of a message about a call that describe its client.
 _CLIENT_FIELDS: Final = ("replica", "call", "profile", "owner", "is_stateless", "capabilities", "key")
 
 

@@ -137,7 +137,7 @@ class ToolCaller:
             return prompts.TOOL_QUARANTINED.format(name=tool.name, reason=tool.reason, id=tool.id)
         for server, reason in self.get_unlisted(view).items():
             config = self._hub.config.servers.get(server)
-            server_id = config.alias or server if config else server
+            server_id = config.id if config else server
             if name.startswith(f"{server_id}{SERVER_SEPARATOR}"):
                 # A call ends the pause before the next attempt to start the server.
                 self._pool.relist([server])

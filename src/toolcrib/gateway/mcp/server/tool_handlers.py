@@ -202,7 +202,7 @@ class ToolHandlers:
             server=self.resolve_server_id(arguments.get("server")), read_only=arguments.get("read_only") is True
         )
         configured = self._hub.config.servers.values()
-        servers = [one.alias or one.name for one in configured if one.enabled and view.can_see_server(one.name)]
+        servers = [one.id for one in configured if one.enabled and view.can_see_server(one.name)]
         if where.server and where.server.casefold() not in map(str.casefold, servers):
             text = prompts.UNKNOWN_SERVER.format(
                 name=where.server[:100], names=meta_tools.join_names(servers) or "none"
@@ -372,7 +372,7 @@ class ToolHandlers:
     def resolve_server_id(self, name: object) -> str:
         """Return the alias of the server with this name, which is its id in the index."""
         server = self._hub.config.servers.get(name) if isinstance(name, str) else None
-        return server.alias or server.name if server else str(name or "")
+        return server.id if server else str(name or "")
 
     def _filter_by_score(self, view: AccessView, result: SearchResult) -> list[meta_tools.FoundTool]:
         threshold = self._settings.search_threshold

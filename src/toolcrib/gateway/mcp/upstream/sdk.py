@@ -1,4 +1,4 @@
-"""The only module that uses private parts of the MCP SDK; a contract test checks them.
+"""The private parts of the MCP SDK that the connections to servers and clients use; a contract test checks them.
 
 The typed calls of the SDK drop unknown fields and reject what does not fit their models. A gateway
 must forward messages unchanged, so it exchanges plain dicts with both sides.

@@ -252,7 +252,7 @@ class SchemaConverter:
         if not isinstance(schema, Mapping) or self._parts_left < 0 or depth > MAX_SCHEMA_DEPTH:
             return {}
         if isinstance(schema.get("$ref"), str):
-            # Beside `$ref`, only the description is kept.
+            # Of the other keywords next to `$ref`, only the description is kept.
             note = schema.get("description")
             return {"$ref": self._define(schema["$ref"]), **({"description": note} if isinstance(note, str) else {})}
         converted = {key: value for key, value in schema.items() if key in _PLAIN_KEYWORDS}
