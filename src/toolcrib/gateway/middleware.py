@@ -117,7 +117,6 @@ class SecurityMiddleware:
                     await self._auth.load_session(scope)
                     state["principal"] = principal = self._authorize(scope)
                     state["csrf_token"] = self._auth.get_csrf_token(principal)
-                    response.is_anonymous = principal is ANONYMOUS
                     response.is_allowed = lambda: self._auth.is_still_valid(principal, scope["path"])
                     await self._take_turn(scope, receive, response)
             except _RequestRejected as rejection:
@@ -252,7 +251,6 @@ class _ResponseSender:
         self.headers = headers
         self.status = 0
         self.is_allowed: Callable[[], bool] = lambda: True
-        self.is_anonymous = False
         self._is_cut_off = False
         self._is_stream = False
 
@@ -262,19 +260,13 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *self.headers]}
-        elif not self._is_whole_anonymous(message) and not self.is_allowed():
-            # The key was removed while the response was streamed.
+        elif (self._is_stream or message.get("more_body")) and not self.is_allowed():
+            # The key was removed while the response was streamed. A response in one piece may be that of the
+            # request that removed its own key, or that created the first key of the gateway.
             self._is_cut_off = True
             message = {"type": "http.response.body", "body": b""}
         self._is_stream = self._is_stream or bool(message.get("more_body"))
         await self._send(message)
-
-    def _is_whole_anonymous(self, message: Message) -> bool:
-        """Return whether a body is the whole response to a request that needed no key when it came.
-
-        The request that creates the first key of a gateway is such a request.
-        """
-        return self.is_anonymous and not self._is_stream and not message.get("more_body")
 
     def send_unless_failed(self, body: _BodyReceiver) -> Send:
         """Return a function that drops a response that starts after the body failed."""
