@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
+from starlette.requests import ClientDisconnect
+
 from toolcrib.config.settings import HttpConfig
 from toolcrib.errors import QuotaExceeded
 from toolcrib.gateway.auth import ANONYMOUS, PUBLIC_PATHS, Authenticator, Principal, check_bind_address, check_keys
@@ -219,9 +221,9 @@ class SecurityMiddleware:
         body = _BodyReceiver(receive, limit, self._body_timeout_seconds, self._body_idle_timeout_seconds)
         try:
             await self._app(scope, body.receive, response.send_unless_failed(body))
-        except Exception:
+        except Exception as error:
             # The application failed because the body was cut off.
-            if not body.failure:
+            if not (body.failure or isinstance(error, ClientDisconnect)):
                 raise
         if body.failure == "large":
             raise too_large

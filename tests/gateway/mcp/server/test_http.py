@@ -209,6 +209,8 @@ async def test_curl_receives_the_list_change_as_an_event(url: str) -> None:
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":NaN}}', 400),
         (b"[" * 50_000, 400),
         (b'{"x":"' + b"x" * 150_000 + b'"}', 413),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"x":"' + b"x" * 70_000 + b'"}}', 413),
+        (b'{"x":"' + b"x" * 70_000, 400),
     ],
 )
 async def test_invalid_request_is_refused(url: str, body: bytes, status: int) -> None:
