@@ -150,9 +150,11 @@ def test_client_that_disconnects_before_the_end_of_its_body_leaves_no_traceback(
     with started(tmp_path) as (_, served):
         address = urlsplit(served.url)
         assert address.hostname and address.port
-        for path in ("/mcp", "/api/keys"):
+        session = served.request("/mcp", "", HELLO).headers["mcp-session-id"]
+        for path, id in (("/mcp", ""), ("/mcp", session), ("/api/keys", "")):
             with socket.create_connection((address.hostname, address.port)) as client:
                 head = f"POST {path} HTTP/1.1\r\nhost: {address.netloc}\r\ncontent-type: application/json\r\n"
+                head += f"mcp-session-id: {id}\r\n" if id else ""
                 client.sendall(f"{head}content-length: 100\r\n\r\n{{".encode())
                 # The gateway reads the body when it has answered another request.
                 assert _get_status(served, "/health") == 200
