@@ -79,13 +79,12 @@ class McpEndpoint:
             body = await _read_body(request, self._http.max_body_bytes)
             if body is None:
                 refusal = f"the request has more than {self._http.max_body_bytes:,} bytes"
+            elif len(body) > MAX_HANDSHAKE_BYTES and _is_handshake(body):
+                refusal = f"the handshake has more than {MAX_HANDSHAKE_BYTES:,} bytes; send fewer capabilities"
+            if body is None or refusal:
                 await JSONResponse({"error": refusal}, 413)(scope, receive, send)
                 return
             message = _parse_single_request(body, request)
-            if len(body) > MAX_HANDSHAKE_BYTES and _is_handshake(body):
-                refusal = f"the handshake has more than {MAX_HANDSHAKE_BYTES:,} bytes; send fewer capabilities"
-                await JSONResponse({"error": refusal}, 413)(scope, receive, send)
-                return
             if message is not None:
                 messages = await _handle_single_request(self._router, message, request)
                 await _build_response(messages, request)(scope, receive, send)

@@ -166,18 +166,16 @@ class LargeResults:
         except InvalidStore as error:
             return text_result(str(error), is_error=True)
         is_result = stored is not None and handle.startswith(HANDLE_PREFIX)
-        if stored is None or not is_result or not _may_read(stored.tool, view):
+        tool = stored.tool if stored is not None else ""
+        # A caller may read the results of its tools, of scripts, and of skills, prompts and resources.
+        may_read = tool in view.entries or tool == prompts.CODE_NAME or tool.partition(":")[0] in ITEM_KINDS
+        if stored is None or not (is_result and may_read):
             return text_result(prompts.UNKNOWN_HANDLE.format(handle=handle[:80]), is_error=True)
         self._hub.add_counts(result_reads=1)
         try:
             return text_result(read_document(ResultDocument(stored.text), request, self._settings.read_tokens))
         except (InvalidQuery, SearchTimeout) as error:
             return text_result(str(error), is_error=True)
-
-
-def _may_read(tool: str, view: AccessView) -> bool:
-    """Return whether a caller may still read the results of a tool, of a script, or of a skill, prompt or resource."""
-    return tool in view.entries or tool == prompts.CODE_NAME or tool.partition(":")[0] in ITEM_KINDS
 
 
 def _visible_parts(result: Mapping[str, Any]) -> list[Any]:

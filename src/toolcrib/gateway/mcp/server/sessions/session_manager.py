@@ -86,7 +86,12 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
                     running.add((id, str(message["id"])))
                 if running & self._running:
                     # The SDK would never answer the first one.
-                    await _build_duplicate_response(message["id"])(scope, receive, send)
+                    error = {
+                        "code": INVALID_REQUEST,
+                        "message": "a request with this id is still running; use another id",
+                    }
+                    answer = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+                    await JSONResponse(answer, 400)(scope, receive, send)
                     return
         except InvalidStore as error:
             # The session may exist, so it must not be reported as unknown.
@@ -235,11 +240,6 @@ def _parse_message(body: bytes) -> Mapping[str, Any]:
     except ValueError:
         return {}
     return message if isinstance(message, dict) else {}
-
-
-def _build_duplicate_response(id: object) -> Response:
-    error = {"code": INVALID_REQUEST, "message": "a request with this id is still running; use another id"}
-    return JSONResponse({"jsonrpc": "2.0", "id": id, "error": error}, 400)
 
 
 def _build_retry_response(error: InvalidStore) -> Response:
