@@ -44,7 +44,7 @@ _ABSOLUTE_PATH: Final = re.compile(r"(?<![\w:/.~-])(?:[A-Za-z]:|~)?(?:[/\\][\w.@
 # How servers that only have the SSE transport answer a POST request to its URL.
 _SSE_STATUSES: Final = frozenset({400, 404, 405, 406, 415, 501})
 MAX_PAGES: Final = 1_000
-MAX_LIST_ENTRIES: Final = 100_000
+MAX_LIST_ENTRIES: Final = 20_000
 OFFICIAL_EXTENSION_PREFIX: Final = "io.modelcontextprotocol/"
 
 
@@ -360,6 +360,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, ServerUnavailable):
         return str(error)
     if isinstance(error, InvalidStore):
+        _log.warning("%s", error)
         return "the store of the gateway cannot be used; the log says why"
     if isinstance(error, EndlessMessage):
         return "it sent a message without an end"
