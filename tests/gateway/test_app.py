@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.client import IncompleteRead
 from pathlib import Path
 from typing import Any
 
@@ -252,11 +251,7 @@ def test_log_is_json_without_secrets(gateway: GatewayProcess) -> None:
 
 
 def _is_rejected(gateway: GatewayProcess, key: str) -> bool:
-    try:
-        return gateway.request("/api/stats", key).status == 401
-    except IncompleteRead:
-        # The key was removed during the request, so its response was cut off.
-        return False
+    return gateway.request("/api/stats", key).status == 401
 
 
 def test_configuration_change_takes_effect_immediately(gateway: GatewayProcess, folder: Path) -> None:

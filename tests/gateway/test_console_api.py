@@ -283,6 +283,13 @@ def test_keys_are_created_used_and_revoked_at_run_time(gateway: GatewayProcess) 
     assert send(gateway, "GET", "/api/stats", key=own["key"]).status == 401
 
 
+def test_key_that_revokes_itself_gets_the_response(gateway: GatewayProcess) -> None:
+    created = send(gateway, "POST", "/api/keys", {"name": "own"}).json
+    assert send(gateway, "DELETE", f"/api/keys/{created['id']}", key=created["key"]).json == {"revoked": "own"}
+    assert gateway.request("/api/servers", created["key"]).status == 401
+    assert "Traceback" not in gateway.read_log()
+
+
 def test_profiles_are_created_and_deleted_at_run_time(gateway: GatewayProcess) -> None:
     reply = send(gateway, "POST", "/api/profiles", {"name": "vault-only", "servers": ["vault"], "recordContent": True})
     assert reply.status == 200 and reply.json["tools"] == 1 and reply.json["sample"] == ["vault___echo"]

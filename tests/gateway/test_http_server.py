@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -143,3 +144,19 @@ def test_ctrl_c_does_not_wait_for_idle_connections(tmp_path: Path) -> None:
             connection.request("GET", "/health")
             connection.getresponse()
         process.wait(60)
+
+
+def test_client_that_disconnects_before_the_end_of_its_body_leaves_no_traceback(tmp_path: Path) -> None:
+    with started(tmp_path) as (_, served):
+        address = urlsplit(served.url)
+        assert address.hostname and address.port
+        session = served.request("/mcp", "", HELLO).headers["mcp-session-id"]
+        for path, id in (("/mcp", ""), ("/mcp", session), ("/api/keys", "")):
+            with socket.create_connection((address.hostname, address.port)) as client:
+                head = f"POST {path} HTTP/1.1\r\nhost: {address.netloc}\r\ncontent-type: application/json\r\n"
+                head += f"mcp-session-id: {id}\r\n" if id else ""
+                client.sendall(f"{head}content-length: 100\r\n\r\n{{".encode())
+                # The gateway reads the body when it has answered another request.
+                assert _get_status(served, "/health") == 200
+        wait_until(lambda: _get_status(served, "/metrics") == 200)
+        assert "Traceback" not in served.read_log()

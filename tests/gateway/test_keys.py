@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -75,6 +77,33 @@ def test_keys_that_vanish_from_the_store_do_not_open_the_gateway(hub: Hub) -> No
     hub.refresh()
     assert is_accepted(ring, created.secret)
     assert "the keys in the store are gone" in hub.notices["keys"]
+
+
+def test_damaged_store_does_not_open_a_gateway_on_this_machine(tmp_path: Path) -> None:
+    def open_file_hub() -> Hub:
+        store = open_store(f"sqlite:///{tmp_path / 'toolcrib.db'}", tmp_path / "toolcrib.journal")
+        return Hub(GatewayConfig(), store, {"lexical": LexicalRanker()})
+
+    first = open_file_hub()
+    created = KeyRing(first).create_key("only", None, "")
+    first.close()
+    second = open_file_hub()
+    ring = KeyRing(second)
+    (tmp_path / "toolcrib.db").write_bytes(bytes(5_000))
+    second.store.put_key(replace(created.key, id="other", hash="0" * 64, name="other"))
+    second.store.delete_key("other")
+    second.refresh()
+    assert "trusted on first use" in second.notices["keys"] and is_accepted(ring, created.secret)
+    second.close()
+    third = open_file_hub()
+    with pytest.raises(InvalidConfig, match=r"the keys in the store are gone.*toolcrib\.keys"):
+        KeyRing(third)
+    (tmp_path / "toolcrib.keys").unlink()
+    ring = KeyRing(third)
+    assert ring.get_keys() == ()
+    ring.revoke_key(ring.create_key("new", None, "").key.id)
+    assert not (tmp_path / "toolcrib.keys").exists()
+    third.close()
 
 
 def test_keys_of_other_processes_are_noticed(hub: Hub) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from os import PathLike
@@ -276,7 +276,10 @@ def build_pool(own: Iterable[Tool], foreign: Iterable[Tool]) -> ToolPool:
             continue
         seen.add(tool)
         if tool.id in ids:
-            tool = tool.replace(id=_find_free_id(f"pool-{number}", ids))
+            free_id = f"pool-{number}"
+            while free_id in ids:
+                free_id += "'"
+            tool = tool.replace(id=free_id)
         ids.add(tool.id)
         tools.append(tool)
     return ToolPool(tuple(tools), len(tools) - own_count, duplicate_count)
@@ -296,19 +299,11 @@ class _DuplicateFilter:
     def has_duplicate(self, tool: Tool) -> bool:
         namesakes = self._words_by_name.get(tool.name.casefold(), ())
         words = _description_words(tool) if namesakes else frozenset()
-        return any(words == other or _are_similar(words, other) for other in namesakes)
-
-
-def _are_similar(words: frozenset[str], other: frozenset[str]) -> bool:
-    # A tool without a description is similar only to another one without.
-    shorter = min(len(words), len(other))
-    return shorter > 0 and len(words & other) >= MIN_WORD_OVERLAP * shorter
-
-
-def _find_free_id(id: str, taken: Set[str]) -> str:
-    while id in taken:
-        id += "'"
-    return id
+        # A tool without a description is similar only to another one without.
+        return words in namesakes or any(
+            words and other and len(words & other) >= MIN_WORD_OVERLAP * min(len(words), len(other))
+            for other in namesakes
+        )
 
 
 def _description_words(tool: Tool) -> frozenset[str]:

@@ -28,9 +28,10 @@ def build_search_tools(
     The tools of a crew's agent do not change during a task, so found tools are called through the
     second one. `allowed` are the tools that may be used.
     """
-    by_name = {tool.name: tool for tool in map(_to_crew_tool, tools)}
+    by_name = {tool.name: tool for tool in (t if isinstance(t, BaseTool) else to_crew_tool(t) for t in tools)}
+    core_tools = [Tool(t.name, t.description, t.args_schema.model_json_schema()) for t in by_name.values()]
     index = FrameworkToolIndex(**options)
-    handler = index.build_turn_handler(map(_to_core_tool, by_name.values()), allowed, style="dispatch")
+    handler = index.build_turn_handler(core_tools, allowed, style="dispatch")
     pinned = [by_name[tool.id] for tool in handler.start_session().visible_tools(handler.engine.catalog)]
     if not handler.own_tools:
         return pinned
@@ -71,11 +72,3 @@ class _DispatchTool(BaseTool):
             [task] = turn.tasks
             return self._tools[task.tool.id].run(**task.arguments)
         return turn.replies[0].text
-
-
-def _to_crew_tool(entry: BaseTool | Callable[..., Any]) -> BaseTool:
-    return entry if isinstance(entry, BaseTool) else to_crew_tool(entry)
-
-
-def _to_core_tool(tool: BaseTool) -> Tool:
-    return Tool(tool.name, tool.description, tool.args_schema.model_json_schema())

@@ -34,8 +34,12 @@ class ToolcribRetriever(ObjectRetriever[BaseTool]):
         allowed: AllowedTools | None = None,
         **options: Unpack[IndexOptions],
     ) -> None:
-        self._tools = {tool.metadata.get_name(): tool for tool in map(_to_llama_tool, tools)}
-        self._core_tools = [_to_core_tool(tool) for tool in self._tools.values()]
+        llama_tools = (tool if isinstance(tool, BaseTool) else FunctionTool.from_defaults(tool) for tool in tools)
+        self._tools = {tool.metadata.get_name(): tool for tool in llama_tools}
+        self._core_tools = [
+            Tool(tool.metadata.get_name(), tool.metadata.description, tool.metadata.get_parameters_dict())
+            for tool in self._tools.values()
+        ]
         self._limit = limit
         self._allowed = allowed
         self._index = FrameworkToolIndex(**options)
@@ -105,11 +109,3 @@ class _ToolMetadata(ToolMetadata):
     @property
     def fn_schema_str(self) -> str:
         return json.dumps(self._parameters)
-
-
-def _to_llama_tool(entry: BaseTool | Callable[..., Any]) -> BaseTool:
-    return entry if isinstance(entry, BaseTool) else FunctionTool.from_defaults(entry)
-
-
-def _to_core_tool(tool: BaseTool) -> Tool:
-    return Tool(tool.metadata.get_name(), tool.metadata.description, tool.metadata.get_parameters_dict())

@@ -7,6 +7,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
@@ -40,6 +41,13 @@ class KeyRing:
         self._hub = hub
         self._lock = Lock()
         self._stored: tuple[StoredKey, ...] = tuple(hub.store.list_keys())
+        marker = hub.store.key_marker
+        if not (self._stored or hub.config.auth.keys) and marker is not None and marker.exists():
+            raise InvalidConfig(
+                f"the keys in the store are gone, and without them everyone could use your tools; restore a backup of the "
+                f'store, set "auth": {{"keys": ["${{TOOLCRIB_KEY}}"]}}, or delete {marker} to go on without keys'
+            )
+        self._mark_keys()
         self._merged: tuple[tuple[ApiKey, ...], tuple[StoredKey, ...], tuple[ApiKey, ...]] = ((), (), ())
         self._journal = hub.store.open_journal("keys")
         self._uses: dict[str, tuple[int, float]] = {}
@@ -165,11 +173,23 @@ class KeyRing:
             return
         if not stored and not self._hub.config.auth.keys:
             try:
+                if self._hub.store.notice:
+                    raise InvalidConfig(self._hub.store.notice)
                 check_bind_address(self._hub.config.http, ())
             except InvalidConfig as error:
-                # Without keys the gateway would be open to the network, so the last keys stay valid.
+                # Without keys the gateway would be open, so the last keys stay valid.
                 self._hub.notices[_NOTICE] = f"the keys in the store are gone: {error}"
                 _log.error("%s", self._hub.notices[_NOTICE])
                 return
         self._hub.notices.pop(_NOTICE, None)
         self._stored = stored
+        self._mark_keys()
+
+    def _mark_keys(self) -> None:
+        """Leave a file beside the store while it has keys, so that their loss does not open the gateway."""
+        marker = self._hub.store.key_marker
+        with suppress(OSError):
+            if marker is not None and self._stored:
+                marker.touch(0o600)
+            elif marker is not None:
+                marker.unlink(missing_ok=True)

@@ -33,7 +33,9 @@ class _BoundedMetric:
             raise ValueError(f"{self.name} has the labels {self._labels}, not {tuple(labels)}")
         if not labels:
             return self._metric
-        values = tuple(_clean_label(labels[name]) for name in self._labels)
+        # A label is short and can be encoded.
+        cut = (labels[name][:MAX_LABEL_CHARS] for name in self._labels)
+        values = tuple(value.encode("utf-8", "replace").decode() for value in cut)
         with self._lock:
             if values not in self._series and len(self._series) >= MAX_SERIES:
                 values = (_OTHER,) * len(values)
@@ -95,8 +97,3 @@ class MetricsRegistry:
     def render(self) -> str:
         """Return all metrics in the Prometheus text format."""
         return prometheus_client.generate_latest(self._registry).decode()
-
-
-def _clean_label(value: str) -> str:
-    """Return a label value that is short and can be encoded."""
-    return value[:MAX_LABEL_CHARS].encode("utf-8", "replace").decode()

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 from urllib.parse import quote
 
+from starlette.requests import ClientDisconnect
+
 from toolcrib.config.settings import HttpConfig
 from toolcrib.errors import QuotaExceeded
 from toolcrib.gateway.auth import ANONYMOUS, PUBLIC_PATHS, Authenticator, Principal, check_bind_address, check_keys
@@ -117,7 +119,6 @@ class SecurityMiddleware:
                     await self._auth.load_session(scope)
                     state["principal"] = principal = self._authorize(scope)
                     state["csrf_token"] = self._auth.get_csrf_token(principal)
-                    response.is_exempt = principal is ANONYMOUS or scope["path"].startswith("/api/keys/")
                     response.is_allowed = lambda: self._auth.is_still_valid(principal, scope["path"])
                     await self._take_turn(scope, receive, response)
             except _RequestRejected as rejection:
@@ -220,9 +221,9 @@ class SecurityMiddleware:
         body = _BodyReceiver(receive, limit, self._body_timeout_seconds, self._body_idle_timeout_seconds)
         try:
             await self._app(scope, body.receive, response.send_unless_failed(body))
-        except Exception:
+        except Exception as error:
             # The application failed because the body was cut off.
-            if not body.failure:
+            if not (body.failure or isinstance(error, ClientDisconnect)):
                 raise
         if body.failure == "large":
             raise too_large
@@ -252,7 +253,6 @@ class _ResponseSender:
         self.headers = headers
         self.status = 0
         self.is_allowed: Callable[[], bool] = lambda: True
-        self.is_exempt = False
         self._has_ended = False
         self._is_stream = False
 
@@ -263,19 +263,13 @@ class _ResponseSender:
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message = {**message, "headers": [*message.get("headers", ()), *self.headers]}
-        elif not self._is_exempt(message) and not self.is_allowed():
-            # The key was removed while the response was streamed.
+        elif (self._is_stream or message.get("more_body")) and not self.is_allowed():
+            # The key was removed while the response was streamed. A response in one piece may be that of the
+            # request that removed its own key, or that created the first key of the gateway.
             message = {"type": "http.response.body", "body": b""}
         self._is_stream = self._is_stream or bool(message.get("more_body"))
         self._has_ended = message["type"] == "http.response.body" and not message.get("more_body")
         await self._send(message)
-
-    def _is_exempt(self, message: Message) -> bool:
-        """Return whether a body is the whole response to a request that needed no key when it came, or that edits keys.
-
-        It may have created the first key of the gateway, or removed its own key.
-        """
-        return self.is_exempt and not self._is_stream and not message.get("more_body")
 
     def send_unless_failed(self, body: _BodyReceiver) -> Send:
         """Return a function that drops a response that starts after the body failed."""

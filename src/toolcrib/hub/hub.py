@@ -213,7 +213,8 @@ class Hub:
                 return before != self._server_tools
             if any(change.topic == "profiles" for change in changes):
                 self.refresh_profiles()
-            servers = {change.subject for change in changes if self._is_foreign_change(change)}
+            by_servers = (change for change in changes if change.topic == "server")
+            servers = {each.subject for each in by_servers if self._own_changes.get(each.subject) != each.number}
             if any(change.topic == "requests" for change in changes):
                 self._requests = self.store.list_example_requests()
                 self._server_tools = {n: set_requests(t, self._requests) for n, t in self._server_tools.items()}
@@ -225,9 +226,6 @@ class Hub:
         for function in self.on_changes:
             function(changes)
         return is_changed
-
-    def _is_foreign_change(self, change: Change) -> bool:
-        return change.topic == "server" and self._own_changes.get(change.subject) != change.number
 
     def record_call(self, tool_id: str, succeeded: bool, seconds: float) -> None:
         """Record a tool call for the usage statistics."""

@@ -152,7 +152,9 @@ class ClaudeToolSearch:
             by_pattern = variant.name == REGEX
             found = self._search_regex(query) if by_pattern else self._lexical_search(query, limit)
         except ToolcribError as error:
-            return self._render_error(error)
+            code = self._edition.codes.get(type(error), self._edition.code)
+            message = _error_message(error)
+            return {"type": "tool_search_tool_result_error", "error_code": code, "error_message": message}
         references = [{"type": "tool_reference", "tool_name": tool.name} for tool in found[:limit]]
         return {"type": "tool_search_tool_search_result", "tool_references": references}
 
@@ -169,10 +171,6 @@ class ClaudeToolSearch:
 
     def _tools_at(self, slots: list[int]) -> list[Tool]:
         return [tool for slot in slots if (tool := self._catalog.tool_at(slot))]
-
-    def _render_error(self, error: ToolcribError) -> dict[str, Any]:
-        code = self._edition.codes.get(type(error), self._edition.code)
-        return {"type": "tool_search_tool_result_error", "error_code": code, "error_message": _error_message(error)}
 
     @cached_property
     def _regex_index(self) -> Index:

@@ -104,7 +104,8 @@ class InstructionDetector:
 
         The layers mix the sentences of a passage, so the filter decides which of them it is.
         """
-        passages = [passage for passage in passages if _count_tokens(passage) >= _MIN_PASSAGE_TOKENS]
+        counts = [sum(each.tokens.stop - each.tokens.start for each in passage.sentences) for passage in passages]
+        passages = [passage for passage, count in zip(passages, counts, strict=True) if count >= _MIN_PASSAGE_TOKENS]
         filtered = zip(passages, self._filter.score(passages), strict=True)
         candidates = [(passage, scores) for passage, scores in filtered if scores.max() >= self._filter.threshold]
         scored = self._score_cached([passage for passage, _ in candidates])
@@ -168,10 +169,6 @@ def _split_sentences(text: str) -> Iterator[str]:
             is_foreign = not sentence.isascii() and len(sentence) >= _MIN_FOREIGN_CHARS
             if is_foreign or len(_WORD.findall(sentence)) >= _MIN_WORDS:
                 yield sentence
-
-
-def _count_tokens(passage: Passage) -> int:
-    return sum(sentence.tokens.stop - sentence.tokens.start for sentence in passage.sentences)
 
 
 def _split_tokens(tokenizer: WordPieceTokenizer, sentence: str) -> Iterator[list[int]]:

@@ -148,7 +148,8 @@ def render_definition_diff(old: Mapping[str, Any], new: Mapping[str, Any]) -> st
 
 
 def _diff_values(path: str, old: object, new: object, depth: int) -> Iterator[str]:
-    if _is_same_json(old, new):
+    # 1, 1.0 and True are equal in Python but different in JSON.
+    if old is new or _to_json(old) == _to_json(new):
         return
     if depth < MAX_DEPTH and isinstance(old, Mapping) and isinstance(new, Mapping):
         for name in dict.fromkeys(chain(old, new)):
@@ -220,11 +221,6 @@ def _split_value(value: object) -> list[str]:
 def _format_key(name: object) -> str:
     text = str(name)
     return text if text.isidentifier() else json.dumps(text, ensure_ascii=False)
-
-
-def _is_same_json(old: object, new: object) -> bool:
-    # 1, 1.0 and True are equal in Python but different in JSON.
-    return old is new or _to_json(old) == _to_json(new)
 
 
 def _to_json(value: object) -> str:

@@ -120,6 +120,11 @@ class Store:
         """Call a function with messages about changes, in another thread; see `SqlDatabase.listen`."""
         self._database.listen(on_message)
 
+    @property
+    def key_marker(self) -> Path | None:
+        """The file that exists while the store has keys; None if the store is not a file."""
+        return self._journal_folder and self._journal_folder.with_suffix(".keys")
+
     def open_journal(self, kind: JournalKind) -> Journal:
         """Return a journal, which keeps what is recorded until it is written if this process is killed."""
         opened = Journal(self._journal_folder, kind)
@@ -131,14 +136,11 @@ class Store:
         if own.is_recovered:
             return
         for abandoned in own.list_abandoned():
-            abandoned.write_lines(self._get_position, apply)
+            abandoned.write_lines(lambda key: int(self.get_values("journal", [key], time.time()).get(key, "0")), apply)
             for path in abandoned.list_files():
                 path.unlink()
             self.take_value("journal", abandoned.key, time.time())
         own.is_recovered = True
-
-    def _get_position(self, key: str) -> int:
-        return int(self.get_values("journal", [key], time.time()).get(key, "0"))
 
     # Each of these calls a function of a table with a connection. The functions have the docstrings.
     list_manifests = _read(manifests.read_manifests)

@@ -127,6 +127,11 @@ def render_openai_error(error: RequestFailed) -> dict[str, Any]:
     }
 
 
+def render_responses_event(error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the event that ends a stream of the Responses API, in its form and in the form that its SDK reads."""
+    return {"type": "error", **{name: error.get(name) for name in ("code", "message", "param")}, "error": error}
+
+
 def render_gemini_error(error: RequestFailed) -> dict[str, Any]:
     """Return the error body of the Gemini API."""
     status = _GEMINI_STATUS_NAMES.get(error.status, "INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
@@ -382,7 +387,6 @@ class LlmEndpoint:
 
     async def _send_error(self, exchange: HttpExchange, error: RequestFailed) -> None:
         rendered = self._render_error(error)
-        body = serialize_json(rendered)
         if not exchange.has_started:
             # `request-id` is Anthropic's name; the middleware adds OpenAI's, `x-request-id`.
             headers = [_JSON_TYPE, ("request-id", request_id.get())]
@@ -391,10 +395,12 @@ class LlmEndpoint:
                 # Official clients would otherwise retry immediately.
                 should_retry = "true" if error.should_retry else "false"
                 headers += [("retry-after", str(error.retry_after_seconds)), ("x-should-retry", should_retry)]
-            await exchange.send_response(error.status, headers, body)
+            await exchange.send_response(error.status, headers, serialize_json(rendered))
             return
-        # Only errors of the Messages API have a type, and Google's client cannot read the names of events.
-        await exchange.write(format_event(rendered.get("type", ""), body))
+        if exchange.path.startswith("/v1/responses"):
+            rendered = render_responses_event(rendered["error"])
+        # Errors of the other APIs have no type, and Google's client cannot read the names of events.
+        await exchange.write(format_event(rendered.get("type", ""), serialize_json(rendered)))
         await exchange.end_response()
 
 

@@ -398,15 +398,12 @@ def _find_request(piece: str, verbs: frozenset[str]) -> re.Match[str] | None:
     if found := _match_request(piece, verbs):
         return found
     words = list(islice(_WORDS.finditer(piece), 2))
-    if len(words) == 2 and words[1].group(1) in verbs and _is_service(words[0].group(1)):
+    first = words[0].group(1) if len(words) == 2 and words[1].group(1) in verbs else ""
+    if first.isalpha() and first.lower() not in _NOT_A_SERVICE:
         return words[1]
     found = _INNER_START.search(piece)
     request = _match_request(piece[found.end() :], verbs) if found else None
     return request if request and request.group(1) in verbs else None
-
-
-def _is_service(word: str) -> bool:
-    return word.isalpha() and word.lower() not in _NOT_A_SERVICE
 
 
 def _match_request(text: str, verbs: frozenset[str] = VERBS) -> re.Match[str] | None:

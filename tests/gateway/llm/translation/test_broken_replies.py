@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import anthropic
+import httpx2
 import openai
 import pytest
 from google import genai
@@ -121,7 +122,21 @@ def test_google_client_reads_the_error_of_a_forwarded_stream() -> None:
 def test_error_page_of_the_upstream_has_the_status_as_its_message(api: str, stream: bool) -> None:
     with broken_gateway(whole(b"<html>", 503, "text/html")) as url:
         status, message = fail(api, url, stream)
-    assert status == 503 and "status 503" in message
+    assert status == 503 and "the upstream answered with status 503" in message
+
+
+@pytest.mark.parametrize("upstream_api", ["chat", "openai"])
+def test_error_of_a_started_stream_of_responses_has_the_type_of_the_api(upstream_api: LlmApi) -> None:
+    event = {"type": "response.created", "response": {"id": "resp_1"}}
+    answer = chunks({"content": "Hm"}, end="")
+    if upstream_api == "openai":
+        answer = ScriptedAnswer([f"data: {json.dumps(event)}\n\n".encode()], length=1_000)
+    with broken_gateway(answer, upstream_api) as url:
+        body = {"model": "m", "input": "Hi", "stream": True}
+        lines = httpx2.post(f"{url}/v1/responses", json=body, timeout=60).text.splitlines()
+    assert "event: error" in lines
+    error = json.loads(lines[-2].removeprefix("data: "))
+    assert error["type"] == "error" and "upstream" in error["message"] and error["error"]["type"] == "server_error"
 
 
 @BOTH

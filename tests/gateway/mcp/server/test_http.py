@@ -209,6 +209,8 @@ async def test_curl_receives_the_list_change_as_an_event(url: str) -> None:
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":NaN}}', 400),
         (b"[" * 50_000, 400),
         (b'{"x":"' + b"x" * 150_000 + b'"}', 413),
+        (b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"x":"' + b"x" * 70_000 + b'"}}', 413),
+        (b'{"x":"' + b"x" * 70_000, 400),
     ],
 )
 async def test_invalid_request_is_refused(url: str, body: bytes, status: int) -> None:
@@ -293,5 +295,44 @@ async def test_a_closed_session_is_unknown_when_its_end_is_confirmed() -> None:
             assert (await http.post(f"{address}/mcp", json=LIST, headers=session)).status_code == 200
             assert (await http.delete(f"{address}/mcp", headers=session)).status_code == 200
             assert statuses == [404]
+    finally:
+        hub.close()
+
+
+async def test_id_of_a_running_request_is_refused_and_the_request_is_answered() -> None:
+    hub = Hub(build_config(plain_server("slow", ["hang"])), open_store("sqlite://"), {"lexical": LexicalRanker()})
+    call = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "slow___hang", "arguments": {}}}
+    cancel = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}}
+    answered: list[str] = []
+    try:
+        app = build_unprotected_app(hub, MetricsRegistry())
+        async with serve_app(app) as address, httpx2.AsyncClient(headers=JSON, timeout=60) as http:
+            params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+            hello = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params}
+            opened = await http.post(f"{address}/mcp", json=hello)
+            session = {"mcp-session-id": opened.headers["mcp-session-id"]}
+
+            async def run_call() -> None:
+                while not (response := await http.post(f"{address}/mcp", json=call, headers=session)).is_success:
+                    pass
+                answered.append(response.text)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(run_call)
+                with anyio.fail_after(60):
+                    while (
+                        again := await http.post(f"{address}/mcp", json={**LIST, "id": 7}, headers=session)
+                    ).is_success:
+                        pass
+                    assert again.status_code == 400 and "still running" in again.json()["error"]["message"]
+                    while not answered:
+                        await http.post(f"{address}/mcp", json=cancel, headers=session)
+                        await anyio.sleep(0.05)
+            assert "cancelled" in answered[0]
+            assert (await http.post(f"{address}/mcp", json={**LIST, "id": 7}, headers=session)).is_success
+            broken = await http.post(
+                f"{address}/mcp", content=b"{", headers={**session, "content-type": "application/json"}
+            )
+            assert broken.status_code == 400
     finally:
         hub.close()

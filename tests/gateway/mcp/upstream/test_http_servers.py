@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
@@ -368,6 +369,31 @@ async def test_http_answer_that_is_not_mcp_fails_its_call_with_the_reason(
             assert result.is_error
             assert part_text(result.content[0]) == reason
             assert await call_text(connected, "web___greet") == "greet world"
+
+
+@pytest.mark.parametrize(
+    ("content_type", "reason"),
+    [("application/json", "it is not valid JSON"), ("text/event-stream", "it has no content")],
+)
+async def test_compressed_answer_is_not_expanded(content_type: str, reason: str) -> None:
+    app = OfficialServer().server.streamable_http_app(stateless_http=True)
+    asked: list[bytes] = []
+
+    async def compress_asks(scope: Any, receive: Any, send: Any) -> None:
+        headers = dict(scope.get("headers", ()))
+        if headers.get(b"mcp-name") != b"ask":
+            await app(scope, receive, send)
+            return
+        asked.append(headers[b"accept-encoding"])
+        body = gzip.compress(b'{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}')
+        await Response(body, headers={"content-encoding": "gzip"}, media_type=content_type)(scope, receive, send)
+
+    async with serve_app(compress_asks) as url:
+        web = Configured("web", transport="http", url=f"{url}/mcp")
+        async with gateway(build_config(web)) as router, connect_client(router) as connected:
+            result = await connected.call_tool("web___ask", {})
+            assert result.is_error and reason in part_text(result.content[0])
+            assert asked == [b"identity"]
 
 
 async def test_answer_of_an_sse_server_is_repaired() -> None:

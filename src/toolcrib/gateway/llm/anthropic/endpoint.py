@@ -12,7 +12,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from toolcrib.adapters.plain_json import dict_or_empty
-from toolcrib.config.settings import LlmUpstreamConfig
 from toolcrib.core import prompts
 from toolcrib.errors import RequestFailed
 from toolcrib.gateway.llm.anthropic.history import (
@@ -108,7 +107,8 @@ async def count_tokens(gateway: LlmGateway, exchange: HttpExchange) -> None:
 async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> MessagesRewriter | None:
     """Return the rewriter of a request, or None after forwarding a request that needs none."""
     is_threaded = request.body.get("thread") is not None
-    if is_threaded and not _has_threads(request.upstream):
+    # Other servers ignore `thread`, and a later turn fails.
+    if is_threaded and urlsplit(request.upstream.url).hostname != THREADS_HOST:
         raise RequestFailed(NO_THREADS, code=THREAD_CODE)
     if request.uses_native_search("anthropic"):
         await gateway.forward_request(request, "native")
@@ -127,11 +127,6 @@ async def _rewrite_or_forward(gateway: LlmGateway, request: LlmRequest) -> Messa
         await gateway.forward_request(request, "off", plan=index.plan if index else None)
         return None
     return await gateway.build_rewriter(request, index, TransparentSearchRewriter)
-
-
-def _has_threads(upstream: LlmUpstreamConfig) -> bool:
-    """Return whether an upstream stores message threads. Other servers ignore `thread`, and a later turn fails."""
-    return urlsplit(upstream.url).hostname == THREADS_HOST
 
 
 async def _build_server_search(gateway: LlmGateway, request: LlmRequest, entries: list[Any]) -> ServerSearchRewriter:

@@ -7,7 +7,7 @@ client sees neither: it sends tools and a history as usual, and gets a reply tha
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
@@ -183,7 +183,9 @@ class TransparentSearchRewriter(MessagesRewriter):
         # The calls that the gateway handles, and what became of them: a call for the client, or a reply.
         self._outcomes: dict[int, tuple[Body, Body | None, Body | None]] = {}
         own_entries = anthropic.tools_to_wire(index.own_tools)
-        own_entries[-1].update(_last_breakpoint(each.client_entry for each in index.deferred.values()))
+        # The last cache breakpoint of the deferred tools moves to the search tool.
+        marks = [each.client_entry.get("cache_control") for each in index.deferred.values()]
+        own_entries[-1].update([("cache_control", mark) for mark in marks if mark is not None][-1:])
         self._own_entries = own_entries
 
     def next_request(self) -> Body:
@@ -284,12 +286,6 @@ def build_transparent_index(body: Mapping[str, Any], exposure: Exposure) -> Tool
             tool = replace(tool, wire_entry=sent)
         entries.append((sent, tool))
     return ToolIndex(*split_entries(entries, plan.deferred_ids), plan)
-
-
-def _last_breakpoint(entries: Iterable[Entry]) -> dict[str, Any]:
-    """Return the last cache breakpoint of the deferred tools, which moves to the search tool."""
-    marks = [entry["cache_control"] for entry in entries if entry.get("cache_control") is not None]
-    return {"cache_control": marks[-1]} if marks else {}
 
 
 def _append_to_history(history: list[Any], added: Sequence[Body]) -> list[Any]:

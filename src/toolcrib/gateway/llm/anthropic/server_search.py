@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dict_or_empty
 from toolcrib.config.settings import LlmSearchRanking
-from toolcrib.core.tool import Tool
 from toolcrib.gateway.llm.anthropic.history import (
     SEARCH_RESULT,
     add_cache_breakpoints,
@@ -167,13 +166,10 @@ class ServerSearchRewriter(MessagesRewriter):
             limit = input.get("limit") or DEFAULT_LIMIT
             query = _PUNCTUATION.sub(" ", input["pattern"]).strip()
             others = self.index.find_best(query, limit) if query else []
-            result["tool_references"] = _merge_references(result["tool_references"], others)[:limit]
+            found = (reference["tool_name"] for reference in result["tool_references"])
+            names = list(dict.fromkeys([*found, *(tool.name for tool in others)]))[:limit]
+            result["tool_references"] = [{"type": "tool_reference", "tool_name": name} for name in names]
         return result
-
-
-def _merge_references(found: Sequence[Mapping[str, Any]], others: Sequence[Tool]) -> list[dict[str, Any]]:
-    names = dict.fromkeys([*(reference["tool_name"] for reference in found), *(tool.name for tool in others)])
-    return [{"type": "tool_reference", "tool_name": name} for name in names]
 
 
 def _search_error(code: str, message: str) -> dict[str, Any]:

@@ -277,8 +277,10 @@ class ResponsesRewriter(RequestRewriter):
         if not self.index.uses_tool_search:
             return ItemOutcome([], [item, result], is_answered=True)
         paths = [tool_path(indexed) for indexed in tools] or _search_queries(call)
+        call_id = str_or_empty(item.get("call_id")).encode("utf-8", "surrogatepass")
         output = {
-            "id": _make_output_id(item),
+            # Made from the id of the call.
+            "id": f"tso_{hashlib.blake2b(call_id, digest_size=24).hexdigest()}",
             "type": "tool_search_output",
             "status": "completed",
             "execution": "server",
@@ -370,12 +372,6 @@ def _search_queries(call: ToolCall) -> list[str]:
         values += value if isinstance(value, list) else [value]
     queries = (value.strip() for value in values if isinstance(value, str))
     return list(dict.fromkeys(filter(None, queries)))
-
-
-def _make_output_id(item: Item) -> str:
-    """Return an id for the output of a search, made from the id of the call."""
-    id = str_or_empty(item.get("call_id")).encode("utf-8", "surrogatepass")
-    return f"tso_{hashlib.blake2b(id, digest_size=24).hexdigest()}"
 
 
 def _as_items(input: object) -> list[Item]:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from toolcrib.adapters.plain_json import dict_or_empty, str_or_empty
 from toolcrib.errors import RequestFailed
-from toolcrib.gateway.llm.endpoint import render_openai_error
+from toolcrib.gateway.llm.endpoint import render_openai_error, render_responses_event
 from toolcrib.gateway.llm.openai_responses.rewriter import ResponsesRewriter
 from toolcrib.gateway.llm.search_loop import ReplyStream
 
@@ -100,11 +100,9 @@ class ResponsesStream(ReplyStream):
         return [self._number_event({**end, "response": rendered})]
 
     def encode_error(self, error: RequestFailed, upstream_body: Event | None) -> bytes:
-        """Return an error event, in the form of the API and in the form that its SDK reads."""
         sent = (upstream_body or {}).get("error")
         inner = sent if isinstance(sent, dict) else render_openai_error(error)["error"]
-        fields = {name: inner.get(name) for name in ("code", "message", "param")}
-        return self.encode_event(self._number_event({"type": "error", **fields, "error": inner}))
+        return self.encode_event(self._number_event(render_responses_event(inner)))
 
     def _start_response(self, event: Event) -> list[Event]:
         response = event.get("response")

@@ -105,7 +105,7 @@ class GeminiTranslator(Translator):
 
     def translate_error(self, status: int, body: Mapping[str, Any]) -> Body:
         message = str_or_empty(dict_or_empty(body.get("error")).get("message"))
-        return render_gemini_error(RequestFailed(message or f"status {status}", status))
+        return render_gemini_error(RequestFailed(message or f"the upstream answered with status {status}", status))
 
     def write_events(self) -> EventWriter:
         return _GeminiEvents(self._shows_thoughts)

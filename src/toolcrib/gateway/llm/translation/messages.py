@@ -84,7 +84,9 @@ class MessagesTranslator(Translator):
 
     def translate_error(self, status: int, body: Mapping[str, Any]) -> Body:
         error = dict_or_empty(body.get("error"))
-        return render_messages_error(RequestFailed(str_or_empty(error.get("message")) or f"status {status}", status))
+        return render_messages_error(
+            RequestFailed(str_or_empty(error.get("message")) or f"the upstream answered with status {status}", status)
+        )
 
     def write_events(self) -> EventWriter:
         return _MessagesEvents(self._shows_thinking)

@@ -86,7 +86,7 @@ class TranslatedResponse(UpstreamResponse):
             if not last:
                 raise RequestFailed("the upstream ended its answer in the middle; try again", 502)
             events += last
-        return _encode(events)
+        return b"".join(format_event(event.get("type", ""), serialize_json(event)) for event in events)
 
     async def _read_body(self) -> Body:
         data = await self._response.read()
@@ -122,7 +122,3 @@ def translate_headers(headers: HeaderList) -> HeaderList:
     if all(name != "authorization" for name, _ in kept):
         kept += [("authorization", f"Bearer {value}") for name, value in headers if name in _FOREIGN_KEYS][:1]
     return kept
-
-
-def _encode(events: list[Body]) -> bytes:
-    return b"".join(format_event(event.get("type", ""), serialize_json(event)) for event in events)

@@ -87,7 +87,7 @@ class ResponsesTranslator(Translator):
         return dict(finished[-1]["response"])
 
     def translate_error(self, status: int, body: Mapping[str, Any]) -> Body:
-        return dict(body) or render_openai_error(RequestFailed(f"status {status}", status))
+        return dict(body) or render_openai_error(RequestFailed(f"the upstream answered with status {status}", status))
 
     def write_events(self) -> EventWriter:
         return _ResponsesEvents(self._echo, self._custom_names)

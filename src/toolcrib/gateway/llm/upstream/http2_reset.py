@@ -7,7 +7,7 @@ This is the only module that uses private parts of httpcore2; `tests/gateway/llm
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Final
+from typing import Final
 
 import h2.errors
 import h2.events
@@ -29,7 +29,8 @@ class ResettingHttp2Connection(http2.AsyncHTTP2Connection):
 
     async def _reset_stream(self, stream_id: int) -> None:
         # Unread data would reduce the window of the connection permanently.
-        unread = sum(_flow_controlled_length(event) for event in self._events.get(stream_id, ()))
+        received = (event for event in self._events.get(stream_id, ()) if isinstance(event, h2.events.DataReceived))
+        unread = sum(event.flow_controlled_length or 0 for event in received)
         stream = self._h2_state.streams.get(stream_id)
         with suppress(h2.exceptions.ProtocolError):
             if unread:
@@ -50,7 +51,3 @@ class ResettingHttp2Connection(http2.AsyncHTTP2Connection):
 def reset_closed_streams() -> None:
     """Let httpcore2 create connections that reset the streams that are closed before their end."""
     http2.AsyncHTTP2Connection = ResettingHttp2Connection  # type: ignore[misc]
-
-
-def _flow_controlled_length(event: Any) -> int:
-    return event.flow_controlled_length or 0 if isinstance(event, h2.events.DataReceived) else 0

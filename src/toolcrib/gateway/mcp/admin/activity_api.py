@@ -15,7 +15,6 @@ from starlette.responses import Response, StreamingResponse
 
 from toolcrib.errors import InvalidQuery, RequestFailed
 from toolcrib.gateway.mcp.admin.api_routes import ApiCall, ApiRoutes
-from toolcrib.gateway.mcp.server.activity import ClientActivity
 from toolcrib.gateway.mcp.server.client import get_session_state
 from toolcrib.gateway.mcp.server.router import McpRouter
 from toolcrib.storage.audit import AuditAction, AuditFilter, AuditOutcome, AuditRow
@@ -184,12 +183,9 @@ def _list_sessions(call: ApiCall) -> dict[str, Any]:
         for client in router.activity.list_clients()
         if (client.session in open_sessions if client.session else now - client.last_seen < CONNECTED_SECONDS)
     ]
-    return {"sessions": [_describe_client(client) for client in clients]}
-
-
-def _describe_client(client: ClientActivity) -> dict[str, Any]:
-    names = [tool["name"] for tool in client.shown[:MAX_SHOWN_NAMES]]
-    return {**vars(client), "shown_tools": len(client.shown), "shown": names}
+    shown = [[tool["name"] for tool in client.shown[:MAX_SHOWN_NAMES]] for client in clients]
+    counted = ({**vars(client), "shown_tools": len(client.shown)} for client in clients)
+    return {"sessions": [{**client, "shown": names} for client, names in zip(counted, shown, strict=True)]}
 
 
 def _get_time_series(call: ApiCall) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeVar
 
 from jsonpath import JSONPathEnvironment, JSONPathError
 from jsonpath.function_extensions import ExpressionType, FilterFunction
+from jsonpath.parse import Parser
+from jsonpath.segments import JSONPathChildSegment, JSONPathRecursiveDescentSegment, JSONPathSegment
 
 from toolcrib.core.token_count import estimate_tokens
 from toolcrib.errors import InvalidQuery
@@ -56,8 +58,31 @@ class _PatternFunction(FilterFunction):
         return bool(compiled.search_timed(value, self._environment.deadline))
 
 
+class _ChildSegment(JSONPathChildSegment):
+    env: _BoundedEnvironment
+
+    def resolve(self, nodes: Iterable[Any]) -> Iterable[Any]:
+        return super().resolve(self.env.check_each(nodes))
+
+
+class _DescentSegment(JSONPathRecursiveDescentSegment):
+    env: _BoundedEnvironment
+
+    def resolve(self, nodes: Iterable[Any]) -> Iterable[Any]:
+        return super().resolve(self.env.check_each(nodes))
+
+
+class _BoundedParser(Parser):
+    def parse_query(self, stream: Any) -> Iterator[JSONPathSegment]:
+        for segment in super().parse_query(stream):
+            kind = _DescentSegment if isinstance(segment, JSONPathRecursiveDescentSegment) else _ChildSegment
+            yield kind(env=segment.env, token=segment.token, selectors=segment.selectors)
+
+
 class _BoundedEnvironment(JSONPathEnvironment):
-    """An environment for one query; every access to a member checks the deadline."""
+    """An environment for one query; every visit of a value checks the deadline."""
+
+    parser_class = _BoundedParser
 
     def __init__(self) -> None:
         super().__init__(strict=True)
@@ -70,9 +95,17 @@ class _BoundedEnvironment(JSONPathEnvironment):
         self.function_extensions["search"] = _PatternFunction(self, whole=False)
         self.function_extensions["match"] = _PatternFunction(self, whole=True)
 
-    def getitem(self, obj: Any, key: Any) -> Any:
+    @property
+    def max_recursion_depth(self) -> int:  # type: ignore[override]
+        """The maximum depth of `..`, which reads it for each value that it visits."""
         self._check_deadline()
-        return super().getitem(obj, key)
+        return JSONPathEnvironment.max_recursion_depth
+
+    def check_each(self, nodes: Iterable[Key]) -> Iterator[Key]:
+        """Yield the nodes that a segment gets."""
+        for node in nodes:
+            self._check_deadline()
+            yield node
 
     def compare(self, left: object, operator: str, right: object) -> bool:
         self._check_deadline()
@@ -95,10 +128,8 @@ def find_by_path(value: Mapping[str, Any] | Sequence[Any], path: str) -> list[tu
     matches: list[tuple[str, Any]] = []
     try:
         query = environment.compile(text)
-        for match in islice(query.finditer(value), MAX_PATH_MATCHES):
+        for match in islice(environment.check_each(query.finditer(value)), MAX_PATH_MATCHES):
             matches.append((_plain_location(match.parts), match.obj))
-            if len(matches) % 256 == 0:
-                environment.deadline.remaining_seconds()
     except (JSONPathError, RecursionError) as error:
         reason = " ".join(str(error).partition(" -> ")[0].split())[:200]
         raise InvalidQuery(f"`path` is not a valid JSONPath: {reason}; for example: $.items[0:10].name") from None

@@ -33,6 +33,8 @@ from toolcrib.gateway.mcp.upstream.sdk import RequestContext
 
 PROFILE_SCOPE_KEY: Final = "toolcrib.profile"
 MAX_NOTIFICATIONS: Final = 100
+# A handshake is stored with its session.
+MAX_HANDSHAKE_BYTES: Final = 64 << 10
 STORE_SESSIONS_SECONDS: Final = 5.0
 _EVENT_STREAM: Final = "text/event-stream"
 
@@ -75,6 +77,10 @@ class McpEndpoint:
         scope[PROFILE_SCOPE_KEY] = profile
         if request.method == "POST" and not request.headers.get(SESSION_HEADER):
             body = await request.body()
+            if len(body) > MAX_HANDSHAKE_BYTES and _is_handshake(body):
+                refusal = f"the handshake has more than {MAX_HANDSHAKE_BYTES:,} bytes; send fewer capabilities"
+                await JSONResponse({"error": refusal}, 413)(scope, receive, send)
+                return
             message = _parse_single_request(body, request)
             if message is not None:
                 messages = await _handle_single_request(self._router, message, request)
@@ -117,6 +123,14 @@ def _parse_single_request(body: bytes, request: Request) -> Mapping[str, Any] | 
         return None
     is_request = isinstance(message.get("id"), str | int) and message["method"] != "initialize"
     return message if is_request else None
+
+
+def _is_handshake(body: bytes) -> bool:
+    try:
+        message: Any = from_json(body)
+    except ValueError:
+        return False
+    return isinstance(message, dict) and message.get("method") == "initialize"
 
 
 @dataclass

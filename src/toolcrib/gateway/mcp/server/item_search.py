@@ -131,7 +131,8 @@ class ItemSearch:
 
         A search for tools does not wait for other lists: unknown items are listed in the background.
         """
-        if not any(self._has_items(name) for name in self._pool.servers):
+        connections = [each.connection for each in self._pool.servers.values() if each.connection is not None]
+        if not any(connection.supports(each) for connection in connections for each in _CAPABILITIES):
             return []
         index = self._find_index(client)
         if index is None:
@@ -165,10 +166,6 @@ class ItemSearch:
             return {"content": list(_iter_resource_parts(resource)), "isError": False}
         except MCPError as error:
             return text_result(prompts.ITEM_FAILED.format(name=name[:200], reason=error.error.message), is_error=True)
-
-    def _has_items(self, server: str) -> bool:
-        connection = self._pool.servers[server].connection
-        return connection is not None and any(connection.supports(capability) for capability in _CAPABILITIES)
 
     def _find_index(self, client: ConnectedClient) -> _ItemIndex | None:
         """Return the index for a client, if it is recent and its rights have not changed."""

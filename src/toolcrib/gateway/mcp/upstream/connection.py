@@ -44,7 +44,7 @@ _ABSOLUTE_PATH: Final = re.compile(r"(?<![\w:/.~-])(?:[A-Za-z]:|~)?(?:[/\\][\w.@
 # How servers that only have the SSE transport answer a POST request to its URL.
 _SSE_STATUSES: Final = frozenset({400, 404, 405, 406, 415, 501})
 MAX_PAGES: Final = 1_000
-MAX_LIST_ENTRIES: Final = 100_000
+MAX_LIST_ENTRIES: Final = 20_000
 OFFICIAL_EXTENSION_PREFIX: Final = "io.modelcontextprotocol/"
 
 
@@ -286,7 +286,7 @@ def _max_message_bytes(server: ServerConfig) -> int:
 async def _open_streamable_http(server: ServerConfig, watch: _HttpStatusWatch) -> AsyncIterator[Any]:
     async with (
         httpx2.AsyncClient(
-            headers=dict(server.headers),
+            headers={"accept-encoding": "identity", **server.headers},
             auth=watch.auth,
             timeout=httpx2.Timeout(server.connect_seconds, read=_read_timeout_seconds(server)),
             event_hooks={"response": [watch.check_response]},
@@ -308,6 +308,8 @@ class _BoundedTransport(httpx2.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         response = await self._inner.handle_async_request(request)
+        # A small compressed response could expand to gigabytes, which the client would decode at once.
+        response.headers.pop("content-encoding", None)
         is_event_stream = response.headers.get("content-type", "").startswith("text/event-stream")
         if not is_event_stream and isinstance(response.stream, httpx2.AsyncByteStream):
             response.stream = _BoundedBody(response.stream, self._max_bytes)
@@ -358,6 +360,7 @@ def describe_error(error: BaseException) -> str:
     if isinstance(error, ServerUnavailable):
         return str(error)
     if isinstance(error, InvalidStore):
+        _log.warning("%s", error)
         return "the store of the gateway cannot be used; the log says why"
     if isinstance(error, EndlessMessage):
         return "it sent a message without an end"

@@ -26,8 +26,9 @@ from mcp_types import CONNECTION_CLOSED, METHOD_NOT_FOUND
 
 from toolcrib.config.server_settings import ServerConfig
 from toolcrib.core import prompts
-from toolcrib.errors import InvalidStore, ServerUnavailable, ToolcribError
+from toolcrib.errors import ServerUnavailable, ToolcribError
 from toolcrib.gateway.logs import Redactor
+from toolcrib.gateway.mcp.upstream import connection as connections
 from toolcrib.gateway.mcp.upstream.connection import (
     UpstreamConnection,
     describe_error,
@@ -365,8 +366,6 @@ class UpstreamServer:
         self.recent_failures = 1 if was_stable else self.recent_failures + 1
         exit_code = self.stderr_tail.exit_code
         reason = describe_error(error) if exit_code is None else describe_exit(exit_code)
-        if isinstance(error, InvalidStore):
-            _log.warning("%s: %s", self.name, error)
         # Older lines on stderr are unrelated to the failure.
         since = self._attempt_started
         if self._was_connected:
@@ -411,6 +410,8 @@ class UpstreamServer:
 
     async def _fetch_tools(self, connection: UpstreamConnection) -> None:
         tools = await connection.request_list("tools/list", "tools", self.config.connect_seconds)
+        if len(tools) >= connections.MAX_LIST_ENTRIES:
+            _log.warning("%s lists %s tools or more; any further ones are not used", self.name, f"{len(tools):,}")
         if connection.session.is_stateless and self.config.transport == "http":
             usable = (tool for tool in tools if not exceeds_size(tool, MAX_DEFINITION_BYTES))
             connection.session.set_header_arguments(usable)

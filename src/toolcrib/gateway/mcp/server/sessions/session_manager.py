@@ -20,7 +20,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.jsonrpc_dispatcher import JSONRPCDispatcher
 from mcp.shared.message import ServerMessageMetadata, SessionMessage
 from mcp.shared.transport_context import TransportContext
-from mcp_types import INTERNAL_ERROR, InitializeRequestParams, jsonrpc_message_adapter
+from mcp_types import INTERNAL_ERROR, INVALID_REQUEST, InitializeRequestParams, jsonrpc_message_adapter
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -53,6 +53,8 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
         self._restore = restore
         self._restore_lock = anyio.Lock()
         self._used: set[str] = set()
+        # The session and the id of each request that is being answered.
+        self._running: set[tuple[str, str]] = set()
         replicas.add_handler("session-message", self._receive_message)
         replicas.add_handler(SESSION_END_TOPIC, self._receive_end)
 
@@ -68,15 +70,29 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
             await super()._handle_stateful_request(scope, receive, send)
             return
         self._used.add(id)
+        running: set[tuple[str, str]] = set()
         try:
             if id not in self._server_instances:
                 await self._restore_session(id, scope)
             transport = self._server_instances.get(id)
-            if transport is not None and request.method == "POST" and self._replicas.is_shared:
-                if self._session_owners.get(id) == _get_requestor(scope) and await self._relay(id, request):
+            if transport is not None and request.method == "POST":
+                body = await request.body()
+                receive = replay_body(body, receive)
+                message = _parse_message(body) if self._session_owners.get(id) == _get_requestor(scope) else {}
+                if self._replicas.is_shared and await self._relay(id, message):
                     await Response(status_code=202, headers={SESSION_HEADER: id})(scope, receive, send)
                     return
-                receive = replay_body(await request.body(), receive)
+                if "method" in message and "id" in message:
+                    running.add((id, str(message["id"])))
+                if running & self._running:
+                    # The SDK would never answer the first one.
+                    error = {
+                        "code": INVALID_REQUEST,
+                        "message": "a request with this id is still running; use another id",
+                    }
+                    answer = {"jsonrpc": "2.0", "id": message["id"], "error": error}
+                    await JSONResponse(answer, 400)(scope, receive, send)
+                    return
         except InvalidStore as error:
             # The session may exist, so it must not be reported as unknown.
             await _build_retry_response(error)(scope, receive, send)
@@ -93,7 +109,11 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
             is_incomplete = is_first or message.get("more_body", False)
             await send(message)
 
-        await super()._handle_stateful_request(scope, receive, send_after_delete)
+        self._running |= running
+        try:
+            await super()._handle_stateful_request(scope, receive, send_after_delete)
+        finally:
+            self._running -= running
         if is_incomplete:
             # The session has ended meanwhile, and the SDK leaves its response open.
             await send({"type": "http.response.body"})
@@ -161,17 +181,13 @@ class ReplicaSessionManager(StreamableHTTPSessionManager):
                 self._sessions.forget(id)
                 await self._discard_session(id, transport)
 
-    async def _relay(self, id: str, request: Request) -> bool:
+    async def _relay(self, id: str, message: Mapping[str, Any]) -> bool:
         """Send a message to the replica that it is for; return whether that is another one.
 
         A response goes to the replica that sent the request. A notification, such as a cancellation, goes
         to all, because any of them may run the request that it is about.
         """
-        try:
-            message = from_json(await request.body(), allow_inf_nan=False)
-        except ValueError:
-            return False
-        if not isinstance(message, dict) or ("method" in message and "id" in message):
+        if not message or ("method" in message and "id" in message):
             return False
         if message.get("method") == _INITIALIZED:
             return False
@@ -215,6 +231,15 @@ class _ReplicaDispatcher(JSONRPCDispatcher[TransportContext]):
 def _get_requestor(scope: Scope) -> Any:
     user = scope.get("user")
     return authorization_context(user) if isinstance(user, AuthenticatedUser) else None
+
+
+def _parse_message(body: bytes) -> Mapping[str, Any]:
+    """Return the JSON object in a body, or an empty one if the SDK has to refuse the body."""
+    try:
+        message = from_json(body, allow_inf_nan=False)
+    except ValueError:
+        return {}
+    return message if isinstance(message, dict) else {}
 
 
 def _build_retry_response(error: InvalidStore) -> Response:

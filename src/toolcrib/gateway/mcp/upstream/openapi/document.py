@@ -292,15 +292,12 @@ class SchemaConverter:
         if name is None:
             base = _INVALID_NAME_CHARS.sub("_", reference.rpartition("/")[2])[:60] or "schema"
             taken = self._names.values()
-            name = next(free for number in range(1, 10**6) if (free := _number(base, number)) not in taken)
+            numbered = (f"{base}_{number}" for number in range(2, 10**6))
+            name = base if base not in taken else next(free for free in numbered if free not in taken)
             self._names[reference] = name
             self.definitions[name] = {}
             self.definitions[name] = self.convert(self._document.find_target(reference), 1)
         return f"#/$defs/{name}"
-
-
-def _number(name: str, number: int) -> str:
-    return name if number == 1 else f"{name}_{number}"
 
 
 def _convert_examples(schema: Mapping[str, Any], converted: dict[str, Any]) -> None:

@@ -43,7 +43,7 @@ class ClientCredentials:
     async def get_token(self) -> str:
         """Return a valid token; raise `RequestFailed` if the server issues none."""
         async with self._lock:
-            while not self._is_valid():
+            while not (self._token and time.monotonic() < self._expires):
                 timeout = httpx2.Timeout(self._server.connect_seconds)
                 # A client without the headers of the API, which belong to another host.
                 async with httpx2.AsyncClient(timeout=timeout, follow_redirects=False) as client:
@@ -55,9 +55,6 @@ class ClientCredentials:
         """Forget a token that the API does not accept."""
         if token == self._token:
             self._token = ""
-
-    def _is_valid(self) -> bool:
-        return bool(self._token) and time.monotonic() < self._expires
 
     def _build_token_request(self) -> httpx2.Request:
         server = self._server

@@ -57,7 +57,8 @@ async def open_api_server(server: ServerConfig) -> AsyncIterator[MessageStreams]
     api = await anyio.to_thread.run_sync(_load_api, server)
     _log_problems(server, api)
     headers = {"Accept": _ACCEPT, "User-Agent": f"toolcrib/{__version__}", **server.headers}
-    auth = _split_credentials(server.basic_auth)
+    user, separator, password = server.basic_auth.partition(":")
+    auth = (user, password) if separator else None
     timeout = httpx2.Timeout(server.call_seconds, connect=server.connect_seconds)
     to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
     to_client, from_server = anyio.create_memory_object_stream[SessionMessage | Exception](_BUFFERED_MESSAGES)
@@ -117,11 +118,6 @@ def _load_api(server: ServerConfig) -> LoadedApi:
 def _log_problems(server: ServerConfig, api: LoadedApi) -> None:
     for problem in api.problems[:MAX_LOGGED_PROBLEMS]:
         _log.warning("%s: an operation is left out: %s", server.name, problem)
-
-
-def _split_credentials(text: str) -> tuple[str, str] | None:
-    user, separator, password = text.partition(":")
-    return (user, password) if separator else None
 
 
 def _build_server(server: ServerConfig, caller: ApiCaller, bus: InMemorySubscriptionBus) -> Server[Any]:
@@ -267,15 +263,7 @@ def _add_structure(result: types.CallToolResult, operation: ApiOperation) -> typ
 
 def _is_text(media_type: str, content: bytes) -> bool:
     is_named = media_type.startswith("text/") or media_type.endswith(("json", "xml", "yaml", "javascript", "csv"))
-    return is_named or (b"\0" not in content and _is_utf8(content))
-
-
-def _is_utf8(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    return is_named or (b"\0" not in content and content.decode(errors="ignore").encode() == content)
 
 
 def _decode(response: httpx2.Response, content: bytes) -> str:
