@@ -15,7 +15,7 @@ import pytest
 from tests.house.reading import Figures, measure
 
 ROOT = Path(__file__).parents[2]
-MAX_LINES = 61_850
+MAX_LINES = 61_930
 MAX_MODULES = 355
 MAX_MODULES_PER_FOLDER = 16
 # House idioms per 10,000 words of docstrings and comments.
