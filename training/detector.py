@@ -1,6 +1,6 @@
 """Train the detector of the safety scanner, and measure it on authors that take no part in the training.
 
-    python -m training.detector --data FOLDER --out src/toolcrib/encoder/data
+    python -m training.detector --data FOLDER --out src/toolcrib/encoder/data --start src/toolcrib/encoder/data/detector.npz
 
 Only definitions have labels, not sentences: the score of a definition is that of its most suspicious
 sentence. Real tools count as benign. Before each epoch but the first, a sample of them is scored, and
@@ -29,19 +29,21 @@ from toolcrib.encoder.tokenizer import WordPieceTokenizer, load_vocabulary
 from toolcrib.safety.detector import Passage
 from toolcrib.safety.scan import split_definition
 from training.encoder import HEADS, WIDTH, Encoder
-from training.export import Arrays, quantize, read_encoder, write_arrays
+from training.export import Arrays, quantize, read_encoder, read_layers, write_arrays
 
-LAYERS, RANK, HIDDEN = 3, 8, 64
-EPOCHS, FILTER_EPOCHS, BATCH, RATE, WARM_UP = 6, 12, 32, 1.5e-3, 30
-WORD_DROPOUT, DROPOUT = 0.08, 0.1
+LAYERS, RANK, HIDDEN = 3, 32, 64
+EPOCHS, FILTER_EPOCHS, BATCH, RATE, WARM_UP = 6, 12, 32, 1e-3, 30
+# With the weights of an earlier detector.
+FURTHER_EPOCHS = 2
+WORD_DROPOUT, DROPOUT = 0.1, 0.15
 MASK_ID, FIRST_WORD_ID = 103, 200
 # Passages of real tools per epoch: the hardest of a sample, and random ones.
-SAMPLE, HARD, RANDOM = 5_000, 1_200, 800
+SAMPLE, HARD, RANDOM = 12_000, 2_500, 1_000
 BATCH_TOKENS = 3_000
 # The share of real tools above each threshold.
-HIGH_SHARE, LOW_SHARE = 0.002, 0.01
+HIGH_SHARE, LOW_SHARE = 0.0015, 0.01
 # The share of their passages that the filter leaves to the detector.
-FILTER_SHARE = 0.2
+FILTER_SHARE = 0.3
 CATALOGS = ("mcp_catalog", "catalog_composio", "catalog_mcpzero", "catalog_toucan")
 PARTS = ("qkv", "mix", "widen", "narrow")
 
@@ -90,6 +92,17 @@ class DetectorModel(nn.Module):
         means = self.dropout((sums[rows, ends] - sums[rows, starts]) / (ends - starts)[:, None])
         scores = self.linear(means) + self.narrow(torch.relu(self.widen(means)))
         return scores[:, 0], rows
+
+    def load_classifier(self, file: Path) -> None:
+        """Take over the classifier of a written detector."""
+        arrays = {name: torch.tensor(array).float() for name, array in np.load(file).items() if "scorer." in name}
+        with torch.no_grad():
+            self.linear.weight.copy_(arrays["scorer.linear"])
+            self.linear.bias.fill_(arrays["scorer.bias"])
+            self.widen.weight.copy_(arrays["scorer.widen"].T)
+            self.widen.bias.copy_(arrays["scorer.widen_shift"])
+            self.narrow.weight.copy_(arrays["scorer.narrow"])
+            self.narrow.bias.zero_()
 
     def arrays(self) -> Arrays:
         """Return the layers and the classifier with the names that the package expects."""
@@ -246,20 +259,35 @@ def choose_thresholds(data: DetectorData, model: DetectorModel, word_filter: Det
     }
 
 
+def build_scorer(encoder: Encoder, start: Path | None) -> DetectorModel:
+    """Return an untrained scorer, or one with the weights of a written detector."""
+    if start is None:
+        return DetectorModel(encoder, LAYERS)
+    weights = read_layers(start, "scorer.")
+    encoder.layers = encoder.layers[: sum(name.endswith("qkv.weight") for name in weights)]
+    encoder.load_state_dict({**encoder.state_dict(), **weights})
+    model = DetectorModel(encoder, len(encoder.layers))
+    model.load_classifier(start)
+    return model
+
+
 def main() -> None:
     """Train, choose the thresholds, measure each author and write the weights."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--without", default="", help="an author to leave out of the training")
+    parser.add_argument("--start", type=Path, help="the detector to continue with")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     data = load_data(options.data, WordPieceTokenizer(load_vocabulary()))
     authors = [author for author in AUTHORS if author != options.without]
+    encoder = options.out / "encoder.npz"
+    scorer = build_scorer(read_encoder(encoder), options.start)
     models = {
-        name: fit_model(data, DetectorModel(read_encoder(options.out / "encoder.npz"), layers), authors, epochs)
-        for name, layers, epochs in (("filter", 0, FILTER_EPOCHS), ("scorer", LAYERS, EPOCHS))
+        "filter": fit_model(data, DetectorModel(read_encoder(encoder), 0), authors, FILTER_EPOCHS),
+        "scorer": fit_model(data, scorer, authors, FURTHER_EPOCHS if options.start else EPOCHS),
     }
     thresholds = choose_thresholds(data, models["scorer"], models["filter"])
     for author in AUTHORS:

@@ -73,9 +73,12 @@ def read_query_encoder(file: Path, encoder: Encoder) -> Encoder:
     return small
 
 
-def read_layers(file: Path) -> dict[str, Tensor]:
-    """Return the weights of a written encoder with the names of `training.encoder`. A query encoder has only layers."""
-    arrays = dict(np.load(file))
+def read_layers(file: Path, prefix: str = "") -> dict[str, Tensor]:
+    """Return the weights of a written encoder with the names of `training.encoder`.
+
+    A query encoder has only layers. A detector has them too, with a prefix.
+    """
+    arrays = {name.removeprefix(prefix): array for name, array in np.load(file).items() if name.startswith(prefix)}
     values: Arrays = {}
     for number in range(int(arrays["layers"])):
         for part in ("qkv", "mix", "widen", "narrow"):

@@ -25,8 +25,8 @@ class CorpusEntry(NamedTuple):
 
 
 # Each author wrote without knowledge of the others' texts. Nothing was trained on those of the judges.
-AUTHORS: Final = ("house", "first", "second", "third")
-JUDGES: Final = ("independent", "judge", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+AUTHORS: Final = ("house", "first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "tenth")
+JUDGES: Final = ("independent", "judge", "ninth")
 _HOUSE_FILES: Final = {
     **dict.fromkeys(("poisoned", "later", "styles", "held_back_styles", "unseen"), True),
     "benign": False,
