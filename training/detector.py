@@ -34,7 +34,7 @@ from training.export import Arrays, quantize, read_encoder, read_layers, write_a
 LAYERS, RANK, HIDDEN = 3, 32, 64
 EPOCHS, FILTER_EPOCHS, BATCH, RATE, WARM_UP = 6, 12, 32, 1e-3, 30
 # With the weights of an earlier detector.
-FURTHER_EPOCHS = 2
+FURTHER_EPOCHS, FURTHER_RATE = 2, 5e-4
 WORD_DROPOUT, DROPOUT = 0.1, 0.15
 MASK_ID, FIRST_WORD_ID = 103, 200
 # Passages of real tools per epoch: the hardest of a sample, and random ones.
@@ -43,7 +43,7 @@ BATCH_TOKENS = 3_000
 # The share of real tools above each threshold.
 HIGH_SHARE, LOW_SHARE = 0.0015, 0.01
 # The share of their passages that the filter leaves to the detector.
-FILTER_SHARE = 0.3
+FILTER_SHARE = 0.2
 CATALOGS = ("mcp_catalog", "catalog_composio", "catalog_mcpzero", "catalog_toucan")
 PARTS = ("qkv", "mix", "widen", "narrow")
 
@@ -170,11 +170,13 @@ def _build_definition(tool: dict[str, Any]) -> dict[str, Any]:
     return {key: tool[key] for key in ("name", "title", "description", "input_schema") if key in tool}
 
 
-def fit_model(data: DetectorData, model: DetectorModel, authors: Iterable[str], epochs: int) -> DetectorModel:
+def fit_model(
+    data: DetectorData, model: DetectorModel, authors: Iterable[str], epochs: int, rate: float = RATE
+) -> DetectorModel:
     """Train a model on the definitions of these authors, and return it."""
     random.seed(0)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    optimizer = torch.optim.AdamW(trained, lr=RATE, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(trained, lr=rate, weight_decay=0.01)
     labelled = [
         (definition, label)
         for author in authors
@@ -192,7 +194,7 @@ def fit_model(data: DetectorData, model: DetectorModel, authors: Iterable[str], 
         model.train()
         for batch in batches:
             for group in optimizer.param_groups:
-                group["lr"] = RATE * min(1, step / WARM_UP) * max(0.02, 1 - step / steps)
+                group["lr"] = rate * min(1, step / WARM_UP) * max(0.02, 1 - step / steps)
             loss = functional.binary_cross_entropy_with_logits(
                 _score_definitions(model, [definition for definition, _ in batch]),
                 torch.tensor([label for _, label in batch]),
@@ -285,9 +287,10 @@ def main() -> None:
     authors = [author for author in AUTHORS if author != options.without]
     encoder = options.out / "encoder.npz"
     scorer = build_scorer(read_encoder(encoder), options.start)
+    settings = (FURTHER_EPOCHS, FURTHER_RATE) if options.start else (EPOCHS, RATE)
     models = {
         "filter": fit_model(data, DetectorModel(read_encoder(encoder), 0), authors, FILTER_EPOCHS),
-        "scorer": fit_model(data, scorer, authors, FURTHER_EPOCHS if options.start else EPOCHS),
+        "scorer": fit_model(data, scorer, authors, *settings),
     }
     thresholds = choose_thresholds(data, models["scorer"], models["filter"])
     for author in AUTHORS:

@@ -221,10 +221,10 @@ def test_interrupted_dump_keeps_the_previous_file(
 def test_metrics_are_printed_if_the_dump_fails(office: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = tmp_path / "results.jsonl"
 
-    def fail(path: Path, content: bytes) -> None:
+    def fail(path: Path, rows: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("toolcrib.cli.catalog.eval.write_file_atomically", fail)
+    monkeypatch.setattr("toolcrib.cli.catalog.eval.write_json_lines", fail)
     output = evaluate(office, "--dump", dump, "--mode", "lexical")
     assert output.exit_code == 1
     assert "nDCG@10" in output.stdout
