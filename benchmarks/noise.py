@@ -117,7 +117,15 @@ def main(data: Path | None, vectors: Path | None, limit: int, out: Path | None) 
     rows = zip(("without noise: hit@5", *NOISES), *columns, strict=True)
     table = [f"| | {' | '.join(SETS)} |", f"|---|{'---:|' * len(SETS)}", *(f"| {' | '.join(row)} |" for row in rows)]
     page = "\n".join(
-        ["# Noise around requests", "", f"`python -m benchmarks.noise`, {describe_machine()}", "", *table, ""]
+        [
+            "# Noise around requests",
+            "",
+            "Each answerable query as it is and with noise: hit@5 in mode `hybrid`, in percent, and the change in points. "
+            f"Made by `python -m benchmarks.noise` in {describe_machine()['python']}.",
+            "",
+            *table,
+            "",
+        ]
     )
     click.echo(page)
     if out is not None:
