@@ -28,8 +28,9 @@ def build_search_tools(
     The tools of a crew's agent do not change during a task, so found tools are called through the
     second one. `allowed` are the tools that may be used.
     """
-    by_name = {tool.name: tool for tool in (t if isinstance(t, BaseTool) else to_crew_tool(t) for t in tools)}
-    core_tools = [Tool(t.name, t.description, t.args_schema.model_json_schema()) for t in by_name.values()]
+    crew_tools = [tool if isinstance(tool, BaseTool) else to_crew_tool(tool) for tool in tools]
+    by_name = {tool.name: tool for tool in crew_tools}
+    core_tools = [Tool(tool.name, tool.description, tool.args_schema.model_json_schema()) for tool in by_name.values()]
     index = FrameworkToolIndex(**options)
     handler = index.build_turn_handler(core_tools, allowed, style="dispatch")
     pinned = [by_name[tool.id] for tool in handler.start_session().visible_tools(handler.engine.catalog)]

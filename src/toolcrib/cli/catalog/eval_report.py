@@ -166,7 +166,7 @@ def _split_columns(modes: Sequence[str]) -> list[Sequence[str]]:
 def _format_comparison(mode: str, base: str, group: QueryGroup) -> str:
     gains = group.gains[mode]
     parts = [
-        f"{metric} {100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f}, p {'< 0.001' if gain.p < 0.001 else f'= {gain.p:.3f}'})"
+        f"{metric} {100 * gain.value:+.1f} ({100 * gain.low:+.1f} to {100 * gain.high:+.1f}, {_format_p(gain.p)})"
         for metric in _COMPARED_METRICS
         if (gain := gains.get(metric)) is not None
     ]
@@ -175,6 +175,10 @@ def _format_comparison(mode: str, base: str, group: QueryGroup) -> str:
             f"AUC not compared: it needs {MIN_AUC_QUERIES} queries with an answer and {MIN_AUC_QUERIES} without"
         )
     return f"{mode} compared with {base}: {', '.join(parts) or 'no metrics in common'}."
+
+
+def _format_p(p: float) -> str:
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
 
 
 def _has_metric(group: QueryGroup, metric: str) -> bool:
